@@ -1,0 +1,92 @@
+# Every job of this repository. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+UV := $(or $(shell command -v uv),build/uv/bin/uv)
+PROJECTS := $(sort $(wildcard libs/pyproject.toml services/*/pyproject.toml))
+PACKAGES := sandherd sandherd-spawner sandherd-event-ingest sandherd-monitor sandherd-message-relay sandherd-worker
+TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcard services/*/*/__init__.py)))
+LINTED := libs services tests docs $(wildcard examples)
+
+# uv does not read pip's configuration: where that names an index or a certificate of its own, uv is told.
+define uv_like_pip
+index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)}}"; \
+if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
+if [ -z "$${SSL_CERT_FILE:-}" ] && [ -n "$${PIP_CERT:-}" ]; then export SSL_CERT_FILE="$$PIP_CERT"; fi; \
+export UV_HTTP_TIMEOUT="$${UV_HTTP_TIMEOUT:-180}" VIRTUAL_ENV="$(CURDIR)/$(VENV)"
+endef
+
+.PHONY: help
+help: ## List what can be made.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: install
+install: $(INSTALLED) ## Put everything that is needed into .venv; instant when nothing changed.
+
+$(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
+	@$(uv_like_pip); \
+	test -x $(BIN)/python || $(UV) venv -q --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV); \
+	$(UV) pip sync -q --require-hashes requirements.lock; \
+	$(UV) pip install -q --no-deps $(foreach project,$(PROJECTS),-e $(dir $(project)))
+	@touch $@
+
+# A Debian without python3-venv may still have pip, and the other way round.
+build/uv/bin/uv:
+	@{ $(PYTHON) -m venv build/uv && build/uv/bin/pip install -q uv; } >/dev/null 2>&1 \
+	|| { rm -rf build/uv; $(PYTHON) -m pip install -q --target build/uv uv; }
+
+.PHONY: lock
+lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes.
+	@$(uv_like_pip); \
+	$(UV) pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	  --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock
+
+.PHONY: check
+check: install ## Lint, types, who imports whom, and whether the generated documents are fresh.
+	@$(BIN)/ruff check -q $(LINTED)
+	@$(BIN)/ruff format -q --check $(LINTED)
+	@$(BIN)/mypy $(TYPED)
+	@mkdir -p build; $(BIN)/lint-imports --no-logo >build/imports.txt || { cat build/imports.txt; exit 1; }
+	@$(BIN)/python docs/build.py --check
+
+.PHONY: fmt
+fmt: install ## Format the code, and mend what ruff can mend by itself.
+	@$(BIN)/ruff check -q --fix $(LINTED) || true
+	@$(BIN)/ruff format $(LINTED)
+
+.PHONY: docs
+docs: install ## Write the documents that are made from the code.
+	@$(BIN)/python docs/build.py
+
+.PHONY: test
+test: check ## All tests: what CI runs.
+	@$(BIN)/pytest -n 2 --dist loadgroup tests
+
+.PHONY: demo
+demo: install ## One real task, from submission to history, and what it took.
+	@$(BIN)/python examples/demo.py
+
+.PHONY: up
+up: install ## Start the stack on this machine and keep it running.
+	@$(BIN)/sandherd up
+
+.PHONY: down
+down: ## Stop the stack.
+	@$(BIN)/sandherd down
+
+.PHONY: bench
+bench: install ## Measure, each figure beside its baseline; writes build/bench.json.
+	@$(BIN)/python -m tests.bench
+
+.PHONY: clean
+clean: ## Remove what was installed and built.
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
