@@ -1,0 +1,71 @@
+"""The credentials file of the NATS tools: a user's token and the seed of its key in one text."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sandherd.bus.identity.keys import read_claims
+from sandherd.bus.permissions import inbox
+from sandherd.contracts.subjects import Principal
+
+_FILE: Final = """-----BEGIN NATS USER JWT-----
+{token}
+------END NATS USER JWT------
+
+************************* IMPORTANT *************************
+NKEY Seed printed below can be used to sign and prove identity.
+NKEYs are sensitive and should be treated as secrets.
+
+-----BEGIN USER NKEY SEED-----
+{seed}
+------END USER NKEY SEED------
+
+*************************************************************
+"""
+
+
+@dataclass(frozen=True)
+class Bearer:
+    """Who a user's token is for. `inbox` is the prefix of the reply subjects that it may listen on."""
+
+    public_key: str
+    name: str
+    principal: Principal
+    project: str | None
+    inbox: str
+
+
+def credentials_text(token: str, seed: str) -> str:
+    """The file's text."""
+    return _FILE.format(token=token, seed=seed)
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def bearer(credentials: str) -> Bearer:
+    """Who a credentials file, or a bare token, is for. Raises `ValueError` if it is neither or not one of ours."""
+    _, found, rest = credentials.partition("-----BEGIN NATS USER JWT-----")
+    return bearer_of_claims(read_claims(rest.partition("------END")[0] if found else credentials))
+
+
+def bearer_of_claims(claims: dict[str, Any]) -> Bearer:
+    """The same, from a token's claims."""
+    try:
+        tags = dict(str(tag).split(":", 1) for tag in claims["nats"].get("tags", ()))
+        principal = Principal(tags["principal"])
+        key, name = str(claims["sub"]), str(claims["name"])
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError("not a credential of a herd") from error
+    is_person = principal in {Principal.CLIENT, Principal.OPERATOR}
+    return Bearer(key, name, principal, tags.get("project"), inbox(principal, key if is_person else name))

