@@ -1,15 +1,16 @@
 """What every test may ask for: a real broker of its own (`herd`) and a real database of its own (`postgres`)."""
 
 import asyncio
-import importlib.util
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import asyncpg
 import pytest
 
+from event_ingest.migrating import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 
@@ -56,9 +57,8 @@ async def _start_with_template(server: PostgresServer) -> None:
 
 
 async def _migrate(url: str) -> None:
-    """event-ingest's migrations, where that service is installed. It must have closed its connections afterwards."""
-    if importlib.util.find_spec("event_ingest.migrations") is None:
-        return
-    from event_ingest.migrations import migrate
-
-    await migrate(url)
+    connection = await asyncpg.connect(url)
+    try:
+        await migrate(connection)
+    finally:
+        await connection.close()

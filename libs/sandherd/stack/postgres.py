@@ -142,9 +142,13 @@ class PostgresServer:
                     raise
 
     def _listens(self) -> bool:
-        """The server marks its lock file as ready when it takes connections."""
+        """The server marks its lock file as ready when it takes connections; that of a killed one says so still.
+
+        The file is never removed by us: by it Postgres knows that no other server has the same data.
+        """
         try:
-            return (self.data / "postmaster.pid").read_text().splitlines()[7].strip() == "ready"
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+            return int(lines[0]) == self.child.pid and lines[7].strip() == "ready"
         except (FileNotFoundError, IndexError):
             return False
 
@@ -157,9 +161,6 @@ class PostgresServer:
 
     def _prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A lock file of a killed server says "ready" still.
-        if not self.child.alive:
-            (self.data / "postmaster.pid").unlink(missing_ok=True)
         for directory in (self.data, self.sockets):
             directory.mkdir(exist_ok=True, mode=0o700)
             _belongs_to_us(directory, self._user)

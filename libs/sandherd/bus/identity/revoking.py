@@ -1,0 +1,119 @@
+"""Taking credentials back before they expire: a list that all spawners share, and the account token that says it.
+
+A revoked key is listed until its last token has run out by itself, and then forgotten, so that the list, and with it
+the account's token, stays far under the broker's message limit: about 94 bytes for each sandbox ended in the last hour.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+from nats.js import JetStreamContext
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.kv import KeyValue
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.connection import Identity as Voice
+from sandherd.bus.identity.claims import CLAIMS_INBOX, CLAIMS_UPDATE, Claims, with_revocations
+from sandherd.bus.identity.keys import Key, sign_claims
+from sandherd.bus.identity.material import SpawnerKeys
+
+BUCKET: Final = "revocations"
+_KEY: Final = "list"
+_SKEW: Final = 60
+"""How long a key stays listed after its token's end, in seconds: two machines' clocks may differ by that."""
+
+
+class RevocationFailedError(Exception):
+    """The broker did not take the account's new token; the list is kept, and the next push says it all."""
+
+
+def merged(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict[str, int]:
+    """The list with new keys and without those that are over: public key → Unix second at which its token ends."""
+    latest = dict(revoked)
+    for key, end in new.items():
+        latest[key] = max(end, latest.get(key, 0))
+    return {key: end for key, end in latest.items() if end + _SKEW > now}
+
+
+def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now: int) -> str:
+    """The account's token with this list. Tokens of a listed key that were made before its end are refused."""
+    return sign_claims(with_revocations(account, revoked), signing, now)
+
+
+class RevocationList:
+    """The list in its bucket, changed by compare-and-set so that several spawners may share it."""
+
+    def __init__(self, bucket: KeyValue) -> None:
+        self._bucket = bucket
+
+    @classmethod
+    async def open(cls, js: JetStreamContext) -> "RevocationList":
+        """The list of this broker. Raises `nats.js.errors.NotFoundError` if it is not provisioned."""
+        return cls(await js.key_value(BUCKET))
+
+    async def read(self) -> tuple[dict[str, int], int]:
+        """The list and its revision; an empty one at revision 0 before the first change."""
+        try:
+            entry = await self._bucket.get(_KEY)
+        except KeyNotFoundError:
+            return {}, 0
+        return json.loads(entry.value or b"{}"), entry.revision or 0
+
+    async def change(self, new: Mapping[str, int], now: int) -> tuple[dict[str, int], int]:
+        """Add keys and drop those that are over. Returns the list as it stands then, and its revision."""
+        while True:
+            held, revision = await self.read()
+            wanted = merged(held, new, now)
+            if wanted == held:
+                return held, revision
+            try:
+                return wanted, await self._bucket.update(_KEY, json.dumps(wanted).encode(), last=revision)
+            except KeyWrongLastSequenceError:
+                continue  # another spawner was first: once more, on what it wrote
+
+
+class Revoker:
+    """The spawner's: writes the list and tells the broker. Use `Revoker.open`."""
+
+    def __init__(self, system: Bus, shared: RevocationList, keys: SpawnerKeys) -> None:
+        self._system = system
+        self._shared = shared
+        self._keys = keys
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, keys: SpawnerKeys, js: JetStreamContext) -> AsyncIterator["Revoker"]:
+        """Connect to the system account with the one credential that may push the account's token.
+
+        `js` is the spawner's own connection, for the bucket.
+        """
+        voice = Voice.file(keys.claims_credentials)
+        async with Bus.open(url, name="spawner-claims", identity=voice, inbox=CLAIMS_INBOX) as system:
+            yield cls(system, await RevocationList.open(js), keys)
+
+    async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
+        """Refuse these public keys until their tokens expire; connections that use them are cut.
+
+        Doing it again is harmless. Raises `RevocationFailedError`, or what the bucket raises; then do it again.
+        """
+        moment = int(now.timestamp())
+        listed, revision = await self._shared.change({key: int(end.timestamp()) for key, end in keys.items()}, moment)
+        while True:
+            await self._push(account_token(self._keys.account, listed, self._keys.operator_signing, moment))
+            latest, latest_revision = await self._shared.read()
+            if latest_revision == revision:
+                return
+            # Another spawner wrote meanwhile, and ours may have been pushed over its: push what both wrote.
+            listed, revision = latest, latest_revision
+
+    async def sync(self, now: datetime) -> None:
+        """Drop what is over and tell the broker the whole list; at start, and from time to time."""
+        await self.revoke({}, now)
+
+    async def _push(self, token: str) -> None:
+        reply = json.loads(await self._system.request(CLAIMS_UPDATE, token.encode(), timeout=5))
+        if reply.get("data", {}).get("code") != 200:  # the broker's "done"
+            raise RevocationFailedError(f"the broker refuses the account's token: {reply.get('error', reply)}")
