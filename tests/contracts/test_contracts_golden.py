@@ -1,0 +1,164 @@
+"""What was published stays readable: every golden example, by our reader, by CloudEvents' own, and by its schema."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+from pydantic import BaseModel
+
+from sandherd.contracts.commands import COMMANDS
+from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.reading import read_command, read_event
+from sandherd.contracts.requests import REQUESTS
+from sandherd.contracts.schemas import json_schemas, reply_of
+from sandherd.contracts.subjects import command_subject, event_subject
+
+SCHEMAS = json_schemas()
+
+
+def read(example: Any) -> Envelope[Any]:
+    said = example.json
+    if example.name in EVENTS:
+        return read_event(event_subject(said["project"], said["subject"], example.name), example.document)
+    return read_command(command_subject(example.name, said["project"]), example.document)
+
+
+def parts(value: Any) -> Iterator[BaseModel]:
+    """The models in a value, at any depth."""
+    if isinstance(value, BaseModel):
+        yield value
+        for name in type(value).model_fields:
+            yield from parts(getattr(value, name))
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from parts(item)
+
+
+def left_out(model: BaseModel) -> set[str]:
+    """The fields that an example doesn't show, at any depth."""
+    return {
+        f"{type(part).__name__}.{name}"
+        for part in parts(model)
+        for name in type(part).model_fields
+        if name not in part.model_fields_set or getattr(part, name) is None
+    }
+
+
+def check_schema(name: str, document: Any) -> None:
+    """Raise unless the published schema of `name` takes the document."""
+    jsonschema.validate(document, SCHEMAS[name], format_checker=jsonschema.FormatChecker())
+
+
+def stems(folder: Path) -> set[str]:
+    return {path.stem for path in folder.glob("*.json")}
+
+
+def test_every_type_has_an_example(golden: Path) -> None:
+    """Each event, command, request and reply has exactly one example, and there is none of anything else."""
+    assert stems(golden / "events") == EVENTS.keys()
+    assert stems(golden / "commands") == COMMANDS.keys()
+    assert stems(golden / "requests") == REQUESTS.keys()
+    assert stems(golden / "replies") == REQUESTS.keys() | {"error"}
+    assert stems(golden / "delivery") == {"inbox_message", "receipt"}
+
+
+def test_a_published_example_is_never_changed(golden: Path) -> None:
+    """The digests of all examples are those written down beside them: a breaking change goes into a new version."""
+    lines = (golden / "SHA256SUMS").read_text().splitlines()
+    published = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    found = {str(path.relative_to(golden)): path.read_bytes() for path in golden.rglob("*.json")}
+    assert {name: hashlib.sha256(document).hexdigest() for name, document in found.items()} == published
+
+
+def test_an_event_is_read_and_said_again_unchanged(event: Any) -> None:
+    """Every event is read on its own subject, nothing in it is unknown, and it is written as the same document."""
+    assert json.loads(read(event).to_json()) == event.json
+
+
+def test_a_command_is_read_and_said_again_unchanged(command: Any) -> None:
+    """Every command is read on its own subject, and written as the same document."""
+    assert json.loads(read(command).to_json()) == command.json
+
+
+def test_an_event_example_shows_every_field(event: Any) -> None:
+    """No optional field is left out, so that a reader in another language meets each."""
+    assert left_out(read(event).data) == set()
+
+
+def test_a_command_example_shows_every_field(command: Any) -> None:
+    """No optional field is left out of a command either."""
+    assert left_out(read(command)) == set()
+
+
+def test_cloudevents_reads_an_event_as_we_do(event: Any) -> None:
+    """CloudEvents' own library reads every event, with the same attributes and data."""
+    assert_same_attributes(event)
+
+
+def test_cloudevents_reads_a_command_as_we_do(command: Any) -> None:
+    """CloudEvents' own library reads every command, with the same attributes and data."""
+    assert_same_attributes(command)
+
+
+def assert_same_attributes(example: Any) -> None:
+    theirs = JSONFormat().read(CloudEvent, example.document)
+    ours = read(example).model_dump(exclude={"data"}, exclude_none=True) | {"id": str(read(example).id)}
+    assert theirs.get_attributes() == ours
+    assert theirs.get_data() == example.json["data"]
+
+
+def test_the_schemas_take_an_event(event: Any) -> None:
+    """The published schemas take every event: the envelope's, and the one that `dataschema` names."""
+    check_schema("envelope", event.json)
+    check_schema(event.json["dataschema"].removeprefix("urn:sandherd:v1:"), event.json["data"])
+
+
+def test_the_schemas_take_a_command(command: Any) -> None:
+    """The published schemas take every command."""
+    check_schema("envelope", command.json)
+    check_schema(command.json["dataschema"].removeprefix("urn:sandherd:v1:"), command.json["data"])
+
+
+def test_a_request_is_read_and_fits_its_schema(question: Any) -> None:
+    """Every request is read with every field set, written as the same document, and taken by its schema."""
+    model = REQUESTS[question.name].model_validate_json(question.document, strict=True)
+    assert json.loads(model.model_dump_json()) == question.json
+    assert left_out(model) == set()
+    check_schema(f"{question.name}.request", question.json)
+
+
+def test_a_reply_is_read_and_fits_its_schema(reply: Any) -> None:
+    """Every reply, and the refusal, is read, written as the same document, and taken by its schema."""
+    name = reply.name if reply.name in REQUESTS else "spawner.tasks"
+    model = reply_of(name).model_validate_json(reply.document, strict=True)
+    assert json.loads(model.model_dump_json(exclude_unset=True)) == reply.json
+    assert left_out(model) == {f"{type(model).__name__}.{'ok' if reply.name == 'error' else 'error'}"}
+    check_schema(f"{name}.reply", reply.json)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "schema"), [("inbox_message", InboxMessage, "inbox-message"), ("receipt", Receipt, "receipt")]
+)
+def test_what_passes_to_a_worker_is_read(golden: Path, name: str, model: type[BaseModel], schema: str) -> None:
+    """The message and its receipt are read with every field set, and taken by their schemas."""
+    document = (golden / "delivery" / f"{name}.json").read_bytes()
+    read_back = model.model_validate_json(document, strict=True)
+    assert json.loads(read_back.model_dump_json()) == json.loads(document)
+    assert left_out(read_back) == set()
+    check_schema(schema, json.loads(document))
+
+
+def test_an_unknown_field_in_an_example_would_be_found(golden: Path) -> None:
+    """The check above is one that checks: with one field more, the document written again is another."""
+    document = json.loads((golden / "events" / "agent.message.json").read_bytes())
+    document["data"]["mood"] = "cheerful"
+    subject = event_subject(document["project"], document["subject"], "agent.message")
+    assert json.loads(read_event(subject, json.dumps(document).encode()).to_json()) != document
