@@ -1,0 +1,145 @@
+"""Control groups for sandboxes: version 1 or 2, where this process may make them.
+
+A group holds the memory and the number of processes of a whole sandbox, finds every process of it wherever it has
+hidden, and counts what the kernel killed for want of memory.
+"""
+
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from spawner.runtimes.limits import GroupLimits
+
+_ROOT: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Where the groups of this runtime's sandboxes are; either may be missing."""
+
+    memory: Path | None
+    pids: Path | None
+    version: int
+
+    def parents(self) -> list[Path]:
+        """The directories that sandboxes' groups are made in."""
+        return list(dict.fromkeys(parent for parent in (self.memory, self.pids) if parent))
+
+    def of(self, sandbox: str) -> list[Path]:
+        """The groups of one sandbox."""
+        return [parent / sandbox for parent in self.parents()]
+
+    def make(self, sandbox: str, limits: GroupLimits) -> list[Path]:
+        """Make a sandbox's groups, with its limits. Done already: the limits are set again."""
+        for folder in self.of(sandbox):
+            folder.mkdir(exist_ok=True)
+        if self.memory:
+            self._limit_memory(self.memory / sandbox, limits.memory_bytes)
+        if self.pids:
+            (self.pids / sandbox / "pids.max").write_text(str(limits.processes))
+        return self.of(sandbox)
+
+    def members(self, sandbox: str) -> set[int]:
+        """Every process in a sandbox's groups."""
+        return {pid for folder in self.of(sandbox) for pid in _members(folder)}
+
+    def sandboxes(self) -> set[str]:
+        """Every sandbox that has a group."""
+        parents = [parent for parent in self.parents() if parent.is_dir()]
+        return {entry.name for parent in parents for entry in parent.iterdir() if entry.is_dir()}
+
+    def kills(self, sandbox: str) -> int:
+        """How many processes of a sandbox the kernel has killed for want of memory."""
+        if not self.memory:
+            return 0
+        with suppress(OSError):
+            file = "memory.events" if self.version == 2 else "memory.oom_control"
+            for line in (self.memory / sandbox / file).read_text().splitlines():
+                name, _, count = line.partition(" ")
+                if name == "oom_kill":
+                    return int(count)
+        return 0
+
+    def remove(self, sandbox: str) -> bool:
+        """Remove a sandbox's groups. Returns whether they are gone: the kernel may take a moment after the last end."""
+        for folder in self.of(sandbox):
+            with suppress(OSError):
+                folder.rmdir()
+        return not any(folder.exists() for folder in self.of(sandbox))
+
+    def _limit_memory(self, folder: Path, limit: int) -> None:
+        if self.version == 2:
+            (folder / "memory.max").write_text(str(limit))
+            with suppress(OSError):  # no swap accounting in this kernel
+                (folder / "memory.swap.max").write_text("0")
+            return
+        # The limit with swap may never be the smaller one, so it is set first when it grows and last when it shrinks.
+        for _ in range(2):
+            for file in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+                with suppress(OSError):
+                    (folder / file).write_text(str(limit))
+
+
+def find(name: str, root: Path = _ROOT, own: str | None = None) -> Groups:
+    """The groups that this process may use, made under its own. `name` tells one runtime on the host from another."""
+    text = Path("/proc/self/cgroup").read_text() if own is None else own
+    paths = dict(_own_groups(text))
+    if "" in paths and (root / "cgroup.controllers").is_file():
+        return _version_2(root / paths[""].lstrip("/"), name)
+    return Groups(
+        memory=_version_1(root / "memory", paths.get("memory"), name, "memory.limit_in_bytes"),
+        pids=_version_1(root / "pids", paths.get("pids"), name, "pids.max"),
+        version=1,
+    )
+
+
+def _own_groups(text: str) -> Iterable[tuple[str, str]]:
+    """`(controller, path)` of each line of `/proc/self/cgroup` (cgroups(7)); the controller of version 2 is empty."""
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            yield controller, path
+
+
+def _version_1(mount: Path, own: str | None, name: str, needed: str) -> Path | None:
+    if own is None:
+        return None
+    folder = mount / own.lstrip("/") / name
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder / needed, os.W_OK) else None
+
+
+def _version_2(own: Path, name: str) -> Groups:
+    """In version 2 a group with processes has no children with limits: the group is made beside our own, if at all."""
+    for parent in (own, own.parent):
+        folder = parent / name
+        try:
+            folder.mkdir(exist_ok=True)
+            (folder / "cgroup.subtree_control").write_text("+memory +pids")
+        except OSError:
+            with suppress(OSError):
+                folder.rmdir()
+            continue
+        return Groups(memory=folder, pids=folder, version=2)
+    return Groups(memory=None, pids=None, version=2)
+
+
+def _members(folder: Path) -> list[int]:
+    try:
+        return [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
+    except OSError:
+        return []
+
+
+def kill(pids: Iterable[int]) -> None:
+    """End these processes at once."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

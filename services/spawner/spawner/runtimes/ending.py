@@ -1,0 +1,93 @@
+"""Ending a sandbox of the process runtime: first with a word, then every process of it, wherever it has gone."""
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from spawner.runtimes import cgroups, environment, processes, shim
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.layout import Place
+from spawner.runtimes.processes import ProcessId
+
+_SHIM_SECONDS: Final = 2.0
+_KILL_SECONDS: Final = 10.0
+_LOOK_AGAIN: Final = 0.005
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Finds and ends processes. `namespaced`: each sandbox has a pid namespace, which none of its processes leaves."""
+
+    groups: cgroups.Groups
+    namespaced: bool
+
+    async def ask(self, shim_process: ProcessId, grace: float) -> None:
+        """SIGTERM to the worker alone, which passes it on as it sees fit; then wait up to `grace` seconds."""
+        deadline = asyncio.get_running_loop().time() + grace
+        while shim_process.alive() and asyncio.get_running_loop().time() < deadline:
+            worker = self.worker(shim_process)
+            if worker:
+                worker.signal(signal.SIGTERM)
+                await processes.gone(shim_process, deadline - asyncio.get_running_loop().time())
+                return
+            await asyncio.sleep(_LOOK_AGAIN)  # it is only just starting
+
+    def worker(self, shim_process: ProcessId) -> ProcessId | None:
+        """The worker below a shim, once it is there."""
+        below = processes.children(shim_process.pid)
+        if not self.namespaced:
+            return processes.find(below[0]) if below else None
+        inits = [init for outer in below for init in processes.children(outer)]
+        return next((worker for init in inits if (worker := processes.worker_below(init))), None)
+
+    async def end_all(self, place: Place) -> None:
+        """Kill until nothing is left: first all but the shim, so that it can write down how the worker ended.
+
+        Raises `RuntimeFailedError` (`unavailable`) if something does not end.
+        """
+        deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
+        while left := self.members(place):
+            if asyncio.get_running_loop().time() > deadline:
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name}: {len(left)} processes do not end")
+            cgroups.kill(left)
+            await asyncio.sleep(_LOOK_AGAIN)
+        for claim in self._living(place):
+            if not await processes.gone(claim, _SHIM_SECONDS):
+                claim.signal(signal.SIGKILL)
+                await processes.gone(claim)
+
+    async def remove_groups(self, place: Place) -> None:
+        """Remove the sandbox's control groups, waiting for the kernel to let go of them."""
+        deadline = asyncio.get_running_loop().time() + _SHIM_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            if self.groups.remove(place.name):
+                return
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    def members(self, place: Place) -> set[int]:
+        """Every process of the sandbox but its shims."""
+        shims = {claim.pid for claim in self._living(place)}
+        found = self.groups.members(place.name)
+        for pid in shims:
+            found |= processes.descendants(pid)
+        if not self.namespaced:
+            # Without a pid namespace a process may have left its parent, its session or its environment behind.
+            found |= processes.marked(environment.MARK, place.name)
+            found |= {pid for claim in self._claims(place) for pid in _session_of(claim)}
+        return {pid for pid in found - shims if not processes.is_zombie(pid)}
+
+    def _claims(self, place: Place) -> list[ProcessId]:
+        return [claim for run in place.runs() if (claim := shim.read_claim(run))]
+
+    def _living(self, place: Place) -> list[ProcessId]:
+        return [claim for claim in self._claims(place) if claim.alive()]
+
+
+def _session_of(leader: ProcessId) -> set[int]:
+    """The processes of a shim's session. The kernel keeps its number while the session has any, but no longer."""
+    now = processes.stat_of(leader.pid)
+    used_again = now is not None and now["started"] != leader.started
+    if used_again or leader.boot != processes.boot():
+        return set()
+    return processes.in_session(leader.pid)

@@ -1,0 +1,61 @@
+"""What a worker finds in its environment: names and paths, never anything secret."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from spawner.runtimes.bubblewrap import INSIDE
+from spawner.runtimes.contract import SandboxPlan
+from spawner.runtimes.layout import Place
+
+MARK: Final = "SANDHERD_SANDBOX_ID"
+"""Every process of a sandbox carries it, so that those that ran away are found."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The sandbox's directories, as the worker sees them."""
+
+    work: Path
+    state: Path
+    home: Path
+    group: Path | None
+    """Where its control group can be read; None means: where it is on the host."""
+    search: str
+
+
+def paths(place: Place, *, inside: bool) -> Paths:
+    """Seen from inside bubblewrap, or as they are on the host."""
+    if not inside:
+        return Paths(place.work, place.state, place.home, None, os.environ.get("PATH", os.defpath))
+    search = f"/usr/local/bin:/usr/bin:/bin:{Path(sys.executable).parent}"
+    return Paths(INSIDE / "work", INSIDE / "state", INSIDE / "home", INSIDE / "cgroup", search)
+
+
+def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None) -> dict[str, str]:
+    """The whole environment of the worker; nothing of the spawner's own goes along."""
+    found = {
+        "SANDHERD_PROJECT": plan.project,
+        MARK: plan.sandbox,
+        "SANDHERD_TASK_ID": plan.task,
+        "SANDHERD_ATTEMPT": str(plan.attempt),
+        "SANDHERD_FENCE": str(plan.fence),
+        "SANDHERD_CREDENTIALS": str(seen.state / "joiner.creds"),
+        "SANDHERD_TASK_FILE": str(seen.state / "task.json"),
+        "SANDHERD_STATE_DIR": str(seen.state),
+        "SANDHERD_WORK_DIR": str(seen.work),
+        "NATS_URL": plan.nats_url,
+        "HEARTBEAT_INTERVAL": f"{plan.heartbeat_interval:g}",
+        "SANDHERD_STOP_GRACE": f"{plan.stop_grace:g}",
+        "HOME": str(seen.home),
+        "PATH": seen.search,
+        "LANG": "C.UTF-8",
+        "USER": "agent",
+    }
+    if plan.traceparent:
+        found["TRACEPARENT"] = plan.traceparent
+    if group:
+        found["SANDHERD_CGROUP"] = str(seen.group or group)
+    return found

@@ -1,0 +1,162 @@
+"""Where the process runtime keeps a sandbox on the host.
+
+- `<root>/<sandbox>/work/`: the agent's work tree
+- `<root>/<sandbox>/state/`: what the worker needs and keeps: joiner.creds, task.json, spool
+- `<root>/<sandbox>/home/`: HOME in the sandbox
+- `<root>/<sandbox>/run/<n>/`: what the runtime knows of the n-th run of the worker; never visible inside
+"""
+
+import os
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.names import SAFE_NAME_PATTERN, safe_name
+
+_OWN: Final = 0o700
+_SECRET: Final = 0o600
+_NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of one run of the worker."""
+
+    folder: Path
+
+    @property
+    def claim(self) -> Path:
+        """Who runs it; whoever creates this file first does."""
+        return self.folder / "claim"
+
+    @property
+    def exit(self) -> Path:
+        """Its exit status, once it has ended."""
+        return self.folder / "exit"
+
+    @property
+    def info(self) -> Path:
+        """What bubblewrap says of the namespaces."""
+        return self.folder / "info"
+
+    @property
+    def log(self) -> Path:
+        """What the worker writes to its standard output and error."""
+        return self.folder / "log"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The directories of one sandbox."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The sandbox."""
+        return self.folder.name
+
+    @property
+    def work(self) -> Path:
+        """The agent's work tree."""
+        return self.folder / "work"
+
+    @property
+    def state(self) -> Path:
+        """What the worker keeps."""
+        return self.folder / "state"
+
+    @property
+    def home(self) -> Path:
+        """HOME in the sandbox."""
+        return self.folder / "home"
+
+    @property
+    def joiner(self) -> Path:
+        """The sandbox's credentials file."""
+        return self.state / "joiner.creds"
+
+    @property
+    def task(self) -> Path:
+        """What is to be done."""
+        return self.state / "task.json"
+
+    def exists(self) -> bool:
+        """Whether anything of it is there."""
+        return self.folder.is_dir()
+
+    def make(self) -> None:
+        """Make the directories; those that are there stay as they are."""
+        for folder in (self.folder, self.work, self.state, self.home, self.folder / "run"):
+            folder.mkdir(mode=_OWN, parents=True, exist_ok=True)
+
+    def write_secret(self, path: Path, text: str) -> None:
+        """Put a file that only its owner may read where the sandbox finds it, whole or not at all."""
+        part = self.folder / "run" / f"{path.name}.{secrets.token_hex(8)}"
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        part.replace(path)
+
+    def runs(self) -> list[Run]:
+        """The runs there were, oldest first."""
+        folder = self.folder / "run"
+        if not folder.is_dir():
+            return []
+        numbers = sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+        return [Run(folder / str(number)) for number in numbers]
+
+    def new_run(self) -> Run:
+        """The next run, its directory made. One that nobody has claimed is used again."""
+        runs = self.runs()
+        if runs and not runs[-1].claim.exists():
+            return runs[-1]
+        run = Run(self.folder / "run" / str(len(runs)))
+        run.folder.mkdir(mode=_OWN, parents=True, exist_ok=True)
+        return run
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All sandboxes of one process runtime."""
+
+    root: Path
+    aside: Path
+
+    def place(self, sandbox: str) -> Place:
+        """Where a sandbox is. Raises `UnsafeNameError` for a name that could lead elsewhere."""
+        return Place(self.root / safe_name(sandbox, "sandbox"))
+
+    def places(self) -> list[Place]:
+        """Every sandbox that has a directory."""
+        if not self.root.is_dir():
+            return []
+        return [Place(entry) for entry in self.root.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name)]
+
+    def remove(self, sandbox: str) -> None:
+        """Remove a sandbox's directory. Links in it are removed, not followed."""
+        place = self.place(sandbox)
+        if place.exists():
+            _remove_tree(place.folder)
+
+    def keep(self, sandbox: str) -> Path:
+        """Put a sandbox's directory aside, where no sweep looks, and return where."""
+        self.aside.mkdir(mode=_OWN, parents=True, exist_ok=True)
+        kept = self.aside / safe_name(sandbox, "sandbox")
+        self.place(sandbox).folder.rename(kept)
+        return kept
+
+
+def _remove_tree(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except PermissionError:
+        # An agent may have taken our rights to its directories away: take them back, and try again.
+        for base, names, _files in os.walk(folder):
+            for entry in (Path(base, name) for name in names):
+                if not entry.is_symlink():
+                    entry.chmod(_OWN)
+        shutil.rmtree(folder)

@@ -1,0 +1,279 @@
+"""The process runtime: each sandbox is a tree of processes on this host, isolated by bubblewrap where that is allowed.
+
+Sandboxes live on when the spawner ends, and are found again by what lies in their directories.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from sandherd.telemetry import logs
+from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
+from spawner.runtimes.contract import (
+    Capabilities,
+    Isolation,
+    RunEnd,
+    RuntimeFailedError,
+    RuntimeFault,
+    SandboxPlan,
+    Seen,
+)
+from spawner.runtimes.ending import Ending
+from spawner.runtimes.layout import Layout, Place, Run
+from spawner.runtimes.processes import ProcessId
+
+WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
+"""`-P`: the work tree is the current directory, and nothing in it may be imported in place of the worker's modules."""
+_PACKAGES: Final = ("sandherd", "sandherd_worker")
+_CLAIM_SECONDS: Final = 5.0
+_LOOK_AGAIN: Final = 0.005
+_log: Final = logs.get("runtime.process")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the process runtime is to be set up. `hidden` is what no sandbox may see, whatever it lies under."""
+
+    root: Path
+    aside: Path
+    hidden: tuple[Path, ...] = ()
+    isolation: Literal["auto", "bubblewrap", "none"] = "auto"
+    worker: tuple[str, ...] = WORKER
+    packages: tuple[str, ...] = _PACKAGES
+    use_groups: bool = True
+
+
+@dataclass
+class ProcessRuntime:
+    """See `spawner.runtimes.contract.Runtime`. Made by `open_runtime`."""
+
+    layout: Layout
+    worker: tuple[str, ...]
+    host: bubblewrap.Host | None
+    groups: cgroups.Groups
+    capabilities: Capabilities
+    name: str = "process"
+    _tell: Callable[[str], None] = field(default=lambda _sandbox: None)
+    _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def ending(self) -> Ending:
+        """What finds and ends this runtime's processes."""
+        return Ending(self.groups, namespaced=self.host is not None)
+
+    def on_exit(self, tell: Callable[[str], None]) -> None:
+        """From now on `tell(sandbox)` is called when a worker has ended; also for those that are running already."""
+        self._tell = tell
+        for place in self.layout.places():
+            self._watch(place)
+
+    async def create(self, plan: SandboxPlan) -> None:
+        """Make the sandbox and start its worker, unless that was done."""
+        place = self.layout.place(plan.sandbox)
+        await asyncio.to_thread(self._furnish, place, plan)
+        if any(run.claim.exists() for run in place.runs()):
+            self._watch(place)
+            return
+        await self._start(place, plan, [])
+
+    async def recover(self, plan: SandboxPlan) -> None:
+        """Start the worker once more, after ending whatever the dead one left running."""
+        place = self._known(plan.sandbox)
+        if self._shim(place):
+            return
+        await self.ending.end_all(place)
+        await asyncio.to_thread(self._furnish, place, plan)
+        await self._start(place, plan, ["--recover"])
+
+    async def stop(self, sandbox: str, grace: float) -> None:
+        """Ask the worker to end, wait, then end every process of the sandbox."""
+        place = self.layout.place(sandbox)
+        shim_process = self._shim(place)
+        if shim_process:
+            await self.ending.ask(shim_process, grace)
+        await self.ending.end_all(place)
+
+    async def look(self, sandbox: str) -> Seen | None:
+        """The sandbox as it is, or None if there is nothing of it."""
+        place = self.layout.place(sandbox)
+        if not place.exists():
+            return Seen(sandbox, alive=True) if self.groups.members(sandbox) else None
+        runs = [run for run in place.runs() if run.claim.exists()]
+        if not runs or self._shim(place):
+            return Seen(sandbox, alive=bool(runs), runs=len(runs))
+        code = shim.read_exit(runs[-1])
+        return Seen(
+            sandbox, alive=False, runs=len(runs), end=RunEnd(code, out_of_memory=self.groups.kills(sandbox) > 0)
+        )
+
+    async def find_all(self) -> list[Seen]:
+        """All sandboxes with a directory or a control group on this host."""
+        names = {place.name for place in self.layout.places()} | self.groups.sandboxes()
+        found = [await self.look(name) for name in sorted(names)]
+        return [seen for seen in found if seen]
+
+    async def remove(self, sandbox: str) -> None:
+        """End what still runs, and remove directory and control groups."""
+        place = self.layout.place(sandbox)
+        await self.ending.end_all(place)
+        await self.ending.remove_groups(place)
+        await asyncio.to_thread(self.layout.remove, sandbox)
+
+    async def keep(self, sandbox: str) -> None:
+        """End what still runs, and put the directory aside."""
+        place = self.layout.place(sandbox)
+        await self.ending.end_all(place)
+        await self.ending.remove_groups(place)
+        kept = self.layout.keep(sandbox)
+        _log.warning("kept what a sandbox could not say", sandbox=sandbox, folder=str(kept))
+
+    async def close(self) -> None:
+        """Stop watching; the sandboxes live on."""
+        for watch in self._watches.values():
+            watch.cancel()
+        await asyncio.gather(*self._watches.values(), return_exceptions=True)
+        self._watches.clear()
+
+    # --- starting ----------------------------------------------------------------------------------------------
+
+    def _furnish(self, place: Place, plan: SandboxPlan) -> None:
+        try:
+            place.make()
+            bubblewrap.write_accounts(place)
+            place.write_secret(place.task, plan.spec.model_dump_json())
+            place.write_secret(place.joiner, plan.joiner)
+            self.groups.make(plan.sandbox, limits.for_group(plan.spec.limits))
+        except OSError as error:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.sandbox}: {error}") from error
+
+    async def _start(self, place: Place, plan: SandboxPlan, extra: list[str]) -> None:
+        run = place.new_run()
+        pid = await asyncio.to_thread(self.spawn, place, run, plan, extra)
+        deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
+        while shim.read_claim(run) is None:
+            # A child that has ended without a claim, or that lost the claim to another, is not waited for.
+            if _reap(pid) or asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(_LOOK_AGAIN)
+        if not run.claim.exists():
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
+        self._watch(place)
+
+    def spawn(self, place: Place, run: Run, plan: SandboxPlan, extra: list[str]) -> int:
+        """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
+        own = limits.for_processes(
+            plan.spec.limits,
+            hard_files=limits.hard_open_files(),
+            memory_group=self.groups.memory is not None,
+            count_processes=self.capabilities.processes == "rlimit",
+        )
+        command = shim.limiting_processes(own, [*self.worker, *extra])
+        if self.host:
+            command = bubblewrap.argv(self.host, place, groups=self._memory_group(place), info=3, command=command)
+        line = shim.argv(run, place.work, own, self.groups.of(place.name), command)
+        variables = environment.variables(
+            plan, environment.paths(place, inside=self.host is not None), group=self._memory_group(place)
+        )
+        try:
+            return os.posix_spawn(
+                line[0], line, variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+            )
+        except OSError as error:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
+
+    def _memory_group(self, place: Place) -> Path | None:
+        return self.groups.memory / place.name if self.groups.memory else None
+
+    # --- watching ----------------------------------------------------------------------------------------------
+
+    def _known(self, sandbox: str) -> Place:
+        place = self.layout.place(sandbox)
+        if not place.exists():
+            raise RuntimeFailedError(RuntimeFault.LOST, f"there is nothing of {sandbox} on this host")
+        return place
+
+    def _shim(self, place: Place) -> ProcessId | None:
+        """The shim of the last run, while it lives."""
+        runs = place.runs()
+        claimed = shim.read_claim(runs[-1]) if runs else None
+        return claimed if claimed and claimed.alive() else None
+
+    def _watch(self, place: Place) -> None:
+        process = self._shim(place)
+        watch = self._watches.get(place.name)
+        if process and (watch is None or watch.done()):
+            self._watches[place.name] = asyncio.create_task(self._tell_end(place.name, process))
+
+    async def _tell_end(self, sandbox: str, process: ProcessId) -> None:
+        await processes.gone(process)
+        _reap(process.pid)
+        self._watches.pop(sandbox, None)
+        self._tell(sandbox)
+
+
+def _reap(pid: int) -> bool:
+    """Take the exit status of a child, if it has ended. Returns whether there is no such child any more."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True  # adopted: it was never our child
+
+
+async def open_runtime(options: Options) -> ProcessRuntime:
+    """Find out what this host allows, once. Raises `RuntimeFailedError` where `isolation` asks for what it forbids."""
+    options.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.Groups(None, None, 1)
+    host = await asyncio.to_thread(_isolating, options)
+    runtime = ProcessRuntime(
+        layout=Layout(options.root, options.aside),
+        worker=options.worker,
+        host=host,
+        groups=groups,
+        capabilities=Capabilities(
+            isolation=Isolation.BUBBLEWRAP if host else Isolation.NONE,
+            memory="cgroup" if groups.memory else "rlimit",
+            processes=_process_limit(host, groups),
+        ),
+    )
+    _log.info("process runtime", **vars(runtime.capabilities))
+    return runtime
+
+
+def _isolating(options: Options) -> bubblewrap.Host | None:
+    if options.isolation == "none":
+        _log.warning("sandboxes are not isolated from this host: SANDHERD_ISOLATION=none")
+        return None
+    with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
+        host, reason = bubblewrap.find_host_or_reason(
+            Path(options.worker[0]), options.packages, options.hidden, Place(Path(folder, "sbx-trial"))
+        )
+    if host is None and options.isolation == "bubblewrap":
+        raise RuntimeFailedError(
+            RuntimeFault.REFUSED,
+            f"SANDHERD_ISOLATION=bubblewrap, but this host does not allow it: {reason}. "
+            "Allow unprivileged user namespaces, or set SANDHERD_ISOLATION=none to go without",
+        )
+    if host is None:
+        _log.warning(f"sandboxes are not isolated from this host: bubblewrap can't be used here ({reason})")
+    return host
+
+
+def _process_limit(host: bubblewrap.Host | None, groups: cgroups.Groups) -> str:
+    if groups.pids:
+        return "cgroup"
+    # The kernel exempts the host's root from RLIMIT_NPROC, and without a user namespace it counts all of a user's.
+    return "rlimit" if host and os.getuid() != 0 else "none"
+
+
+def _group_name(root: Path) -> str:
+    """One name for each runtime on a host, from the inode of its directory."""
+    with suppress(OSError):
+        return f"sandherd-{root.stat().st_ino}"
+    return "sandherd"

@@ -1,0 +1,186 @@
+"""Processes of this host, told apart safely: a process id alone is used again, with its start time it is not."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, TypedDict
+
+_PROC: Final = Path("/proc")
+_PID_IN_SANDBOX: Final = 2
+"""The worker in its own pid namespace: bubblewrap's reaper is 1 and starts it first."""
+
+
+class Stat(TypedDict):
+    """The fields of `/proc/<pid>/stat` that matter here."""
+
+    pid: int
+    parent: int
+    session: int
+    started: int
+
+
+def read_stat(text: str) -> Stat:
+    """Read a line of `/proc/<pid>/stat` (proc(5)). Raises `ValueError`. The name in it may hold spaces and brackets."""
+    before, bracket, after = text.rpartition(")")
+    fields = after.split()
+    if not bracket or len(fields) < 20:  # the start time is the 22nd field, the 20th after the name
+        raise ValueError("not a line of /proc/<pid>/stat")
+    return Stat(
+        pid=int(before.partition(" ")[0]),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        started=int(fields[19]),
+    )
+
+
+@cache
+def boot() -> str:
+    """This boot of the host: a process id of an earlier one means nothing."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """One process, now and for ever."""
+
+    boot: str
+    pid: int
+    started: int
+    parent: int = 0
+    session: int = 0
+
+    def alive(self) -> bool:
+        """Whether this very process still runs; a zombie does not."""
+        return self.boot == boot() and _alive(self.pid, self.started)
+
+    def open(self) -> int | None:
+        """A pidfd for it, or None if it is gone. The caller closes it."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return None
+        # Looked at after opening: from here on the number can't become another process's.
+        if self.alive():
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is still there."""
+        descriptor = self.open()
+        if descriptor is None:
+            return
+        try:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def find(pid: int) -> ProcessId | None:
+    """The process with this number now."""
+    stat = stat_of(pid)
+    return ProcessId(boot=boot(), **stat) if stat else None
+
+
+def stat_of(pid: int) -> Stat | None:
+    """What the kernel says of a process, or None if there is none."""
+    try:
+        return read_stat((_PROC / str(pid) / "stat").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _alive(pid: int, started: int) -> bool:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+        return read_stat(text)["started"] == started and text.rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except (OSError, ValueError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    try:
+        return [int(child) for child in (_PROC / str(pid) / "task" / str(pid) / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def descendants(pid: int) -> set[int]:
+    """Every process below this one that has not changed its parent."""
+    found: set[int] = set()
+    waiting = children(pid)
+    while waiting:
+        child = waiting.pop()
+        if child not in found:
+            found.add(child)
+            waiting += children(child)
+    return found
+
+
+def in_session(session: int) -> set[int]:
+    """Every process of a session."""
+    return {stat["pid"] for stat in map(stat_of, pids()) if stat and stat["session"] == session}
+
+
+def marked(variable: str, value: str) -> set[int]:
+    """Every process of ours that was started with this environment variable, wherever it has gone since."""
+    wanted = f"{variable}={value}".encode()
+    return {pid for pid in pids() if wanted in _environment(pid)}
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def pids() -> Iterator[int]:
+    """Every process id of this moment."""
+    return (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
+
+
+def worker_below(init: int) -> ProcessId | None:
+    """The worker in the pid namespace whose first process is `init`, once it is there."""
+    for pid in children(init):
+        with suppress(OSError):
+            status = (_PROC / str(pid) / "status").read_text()
+            line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+            if line.split()[-1:] == [str(_PID_IN_SANDBOX)]:
+                return find(pid)
+    return None
+
+
+async def gone(process: ProcessId, timeout: float | None = None) -> bool:
+    """Wait until the process has ended, without polling. Returns whether it has within `timeout` seconds."""
+    descriptor = process.open()
+    if descriptor is None:
+        return True
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, ended.set_result, None)
+    try:
+        await asyncio.wait_for(ended, timeout)
+    except TimeoutError:
+        return False
+    else:
+        return True
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether it has ended and only its number is left, which no signal moves."""
+    try:
+        state = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state in {"Z", "X"}

@@ -1,0 +1,80 @@
+"""The shim: a small shell between the spawner and a worker, which outlives the spawner and remembers how it ended.
+
+It claims the run (of two shims for one run, the second leaves without having started anything), enters the control
+groups, sets the limits, runs the worker, and writes its exit status so that it survives us and a power cut.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from spawner.runtimes.layout import Run
+from spawner.runtimes.limits import ProcessLimits
+from spawner.runtimes.processes import ProcessId, read_stat
+
+CLAIMED_BY_ANOTHER: Final = 75
+"""Exit status of a shim whose run is already claimed (EX_TEMPFAIL of sysexits.h)."""
+
+_SCRIPT: Final = f"""
+run=$1 folder=$2 files=$3 cpu=$4 data=$5 groups=$6
+shift 6
+cd "$folder" || exit 1
+read -r boot </proc/sys/kernel/random/boot_id
+read -r stat </proc/$$/stat
+set -C
+echo "$boot $stat" 2>/dev/null >"$run/claim" || exit {CLAIMED_BY_ANOTHER}
+set +C
+for group in $groups; do echo 0 >"$group/cgroup.procs"; done
+ulimit -c 0; ulimit -n "$files"; ulimit -t "$cpu"
+if [ "$data" != none ]; then ulimit -d "$data"; fi
+"$@" </dev/null >>"$run/log" 2>&1 3>"$run/info"
+status=$?
+echo $status >"$run/exit.part" && sync "$run/exit.part" && mv -f "$run/exit.part" "$run/exit"
+"""
+"""Only what POSIX and both dash and bash have; nothing of the task stands in it."""
+
+_INNER: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
+"""dash says `-p` for the number of processes, bash says `-u`."""
+
+
+def argv(run: Run, folder: Path, limits: ProcessLimits, groups: list[Path], command: list[str]) -> list[str]:
+    """The command line of the shim, which runs `command` in `folder`.
+
+    Nothing secret may stand in it: every user of the host can read it.
+    """
+    return [
+        "/bin/sh",
+        "-c",
+        _SCRIPT,
+        "sandherd-sandbox",
+        str(run.folder),
+        str(folder),
+        str(limits.open_files),
+        str(limits.cpu_seconds),
+        "none" if limits.data_kib is None else str(limits.data_kib),
+        " ".join(str(group) for group in groups),
+        *command,
+    ]
+
+
+def limiting_processes(limits: ProcessLimits, command: list[str]) -> list[str]:
+    """`command` under a limit on the number of processes, for use inside the sandbox's user namespace."""
+    if limits.processes is None:
+        return command
+    return ["/bin/sh", "-c", _INNER, str(limits.processes), *command]
+
+
+def read_claim(run: Run) -> ProcessId | None:
+    """The shim that claimed the run; None if nobody did, or its shim died in the very act."""
+    try:
+        boot, _, stat = run.claim.read_text().partition(" ")
+        return ProcessId(boot=boot, **read_stat(stat))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def read_exit(run: Run) -> int | None:
+    """The exit status that the shim wrote, if it did."""
+    try:
+        return int(run.exit.read_text())
+    except (FileNotFoundError, ValueError):
+        return None

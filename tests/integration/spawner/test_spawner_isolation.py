@@ -1,0 +1,196 @@
+"""What a sandbox can see and do of the host and of its neighbours: nothing."""
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spawner.runtimes import bubblewrap
+from spawner.runtimes.contract import SandboxPlan
+from spawner.runtimes.process import ProcessRuntime
+
+Open = Callable[..., Awaitable[ProcessRuntime]]
+Eventually = Callable[..., Awaitable[Any]]
+PlanFor = Callable[..., SandboxPlan]
+
+PRELUDE = """
+import json, os, pathlib, resource, signal, subprocess, sys
+def tell(**found):
+    pathlib.Path('report.part').write_text(json.dumps(found)); os.rename('report.part', 'report')
+"""
+LIMITS = ("RLIMIT_NOFILE", "RLIMIT_CPU", "RLIMIT_CORE")
+NEIGHBOUR = """
+if os.environ['SANDHERD_SANDBOX_ID'] == 'sbx-neighbour':
+    pathlib.Path('up').touch(); signal.pause()
+"""
+
+
+async def found_inside(eventually: Eventually, runtime: ProcessRuntime, plan: SandboxPlan) -> Any:
+    sandbox = plan.sandbox
+    await runtime.create(plan)
+    place = runtime.layout.place(sandbox)
+
+    async def look() -> bool:
+        seen = await runtime.look(sandbox)
+        return (place.work / "report").exists() or bool(seen and not seen.alive)
+
+    await eventually(look)
+    log = place.runs()[-1].log.read_text()
+    assert (place.work / "report").exists(), log
+    return json.loads((place.work / "report").read_text())
+
+
+async def test_a_neighbour_is_invisible(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path
+) -> None:
+    """No process, environment or file of another sandbox, of the stack or of the spawner can be seen or signalled."""
+    outside = tmp_path / "outside"
+    outside.write_text("a secret of the host")
+    code = f"""{PRELUDE}{NEIGHBOUR}
+pids = [int(name) for name in os.listdir('/proc') if name.isdecimal()]
+env = b''.join(pathlib.Path('/proc', str(pid), 'environ').read_bytes() for pid in pids if pid > 1)
+def killable(pid):
+    try: os.kill(pid, 0); return True
+    except ProcessLookupError: return False
+tell(pids=pids, neighbour=b'sbx-neighbour' in env, outside=os.path.exists({str(outside)!r}),
+     stack=os.path.exists({str(tmp_path / "stack")!r}), root=sorted(os.listdir('/')), uid=os.getuid(),
+     home=os.path.exists('/root/.bashrc') or os.path.exists('/home'), sandbox=sorted(os.listdir('/sandbox')),
+     spawner=killable({os.getpid()}), state=sorted(os.listdir('/sandbox/state')), env=dict(os.environ))
+"""
+    runtime = await open_process(code)
+    await runtime.create(plan_for("sbx-neighbour"))
+    await eventually((runtime.layout.place("sbx-neighbour").work / "up").exists)
+    found = await found_inside(eventually, runtime, plan_for("sbx-one"))
+    assert found["pids"] == [1, 2]
+    assert not any(found[name] for name in ("neighbour", "outside", "stack", "home", "spawner"))
+    assert not {"srv", "var", "boot", "mnt", "opt", "sys"} & set(found["root"])
+    assert found["uid"] == 1000
+    assert {"work", "state", "home"} <= set(found["sandbox"]) <= {"work", "state", "home", "cgroup"}
+    assert found["state"] == ["joiner.creds", "task.json"]
+    assert "secret" not in json.dumps(found["env"])
+    expected = {"PATH", "HOME", "LANG", "USER", "NATS_URL", "HEARTBEAT_INTERVAL", "PWD", "OLDPWD", "LC_CTYPE"}
+    assert not [name for name in found["env"] if name not in expected and not name.startswith("SANDHERD_")]
+
+
+async def test_only_its_own_directories_are_writable(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """Everything but work, state, home and temporary files is read-only; the kernel's switches in /proc as well."""
+    code = f"""{PRELUDE}
+def writable(path):
+    try: fd = os.open(path, os.O_WRONLY); os.close(fd); return True
+    except OSError: return False
+def makes(folder):
+    try: p = pathlib.Path(folder, 'try'); p.write_text('x'); p.unlink(); return True
+    except OSError: return False
+kernel = []
+for base, folders, files in os.walk('/proc'):
+    folders[:] = [f for f in folders if not (base == '/proc' and (f.isdecimal() or f in ('self', 'thread-self')))]
+    kernel += [p for p in (os.path.join(base, f) for f in files) if os.access(p, os.W_OK) and writable(p)]
+def says(path):
+    try: return bool(open(path, 'rb').read(1))
+    except OSError: return False
+masked = [p for p in ('/proc/kcore', '/proc/keys', '/proc/vmallocinfo') if says(p)]
+places = ['/', '/usr', '/etc', '/proc', '/sandbox', sys.prefix, sys.base_prefix, '/sandbox/cgroup', '/tmp',
+          '/sandbox/work', '/sandbox/state', '/sandbox/home', '/run']
+status = pathlib.Path('/proc/self/status').read_text()
+tell(kernel=kernel, masked=masked, places=[p for p in places if makes(p)],
+     caps=[l.split()[1] for l in status.splitlines() if l.startswith('Cap')],
+     nnp='NoNewPrivs:\\t1' in status, hostname=os.uname().nodename)
+"""
+    runtime = await open_process(code)
+    found = await found_inside(eventually, runtime, plan_for("sbx-writes"))
+    assert found["kernel"] == []
+    assert found["masked"] == []
+    assert found["places"] == ["/tmp", "/sandbox/work", "/sandbox/state", "/sandbox/home", "/run"]
+    assert set(found["caps"]) == {"0000000000000000"}
+    assert found["nnp"]
+    assert found["hostname"] == "sbx-writes"
+
+
+async def test_secrets_stand_in_no_command_line(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """The joiner's credential is a file of mode 0600, and in no argument or environment."""
+    runtime = await open_process(f"{PRELUDE}pathlib.Path('up').touch(); signal.pause()")
+    await runtime.create(plan_for("sbx-quiet"))
+    place = runtime.layout.place("sbx-quiet")
+    await eventually((place.work / "up").exists)
+    for pid in runtime.ending.members(place):
+        for name in ("cmdline", "environ"):
+            assert b"the joiner's secret" not in Path("/proc", str(pid), name).read_bytes()
+    assert place.joiner.read_text() == "the joiner's secret"
+    assert place.joiner.stat().st_mode & 0o777 == 0o600
+    assert place.folder.stat().st_mode & 0o777 == 0o700
+
+
+async def test_what_lies_under_a_visible_root_is_hidden_all_the_same(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stack home inside the interpreter's tree, say, is empty inside."""
+    roots = bubblewrap.python_roots
+    monkeypatch.setattr(bubblewrap, "python_roots", lambda *given: (*roots(*given), str(tmp_path)))
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "stack" / "secret").write_text("x")
+    (tmp_path / "open").write_text("x")
+    runtime = await open_process(
+        f"{PRELUDE}tell(stack=os.listdir({str(tmp_path / 'stack')!r}), open=os.path.exists({str(tmp_path / 'open')!r}))"
+    )
+    assert await found_inside(eventually, runtime, plan_for("sbx-hidden")) == {"stack": [], "open": True}
+
+
+async def test_open_files_and_cpu_time_are_limited(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """Each process has the limits that its task was given."""
+    code = f"{PRELUDE}tell(**{{name: resource.getrlimit(getattr(resource, name)) for name in {LIMITS}}})"
+    runtime = await open_process(code)
+    found = await found_inside(eventually, runtime, plan_for("sbx-limits", open_files=99, cpu_seconds=12))
+    assert found == {"RLIMIT_NOFILE": [99, 99], "RLIMIT_CPU": [12, 12], "RLIMIT_CORE": [0, 0]}
+
+
+async def test_memory_is_limited_and_a_kill_for_it_is_known(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """With a control group the kernel ends what takes too much, and the sandbox's end says so."""
+    runtime = await open_process("x = bytearray(300 * 1024 * 1024)")
+    if runtime.capabilities.memory != "cgroup":
+        pytest.skip("this host lets us make no memory control group")
+    await runtime.create(plan_for("sbx-greedy", memory_mb=128))
+
+    async def ended() -> Any:
+        seen = await runtime.look("sbx-greedy")
+        return seen.end if seen and not seen.alive else None
+
+    ending = await eventually(ended)
+    assert ending.out_of_memory
+    assert not ending.drained
+
+
+async def test_memory_is_limited_without_a_control_group(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """Without one, each process is held by its own limit."""
+    code = f"{PRELUDE}\ntry: x = bytearray(300 << 20); tell(refused=False)\nexcept MemoryError: tell(refused=True)"
+    runtime = await open_process(code, use_groups=False)
+    assert (await found_inside(eventually, runtime, plan_for("sbx-greedy", memory_mb=128)))["refused"]
+
+
+async def test_the_number_of_processes_is_limited(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """A fork bomb stops at the sandbox's limit and takes nothing from the host."""
+    code = f"""{PRELUDE}
+made = 0
+try:
+    for _ in range(100):
+        if os.fork() == 0: signal.pause()
+        made += 1
+except OSError: pass
+tell(made=made)
+"""
+    runtime = await open_process(code)
+    if runtime.capabilities.processes == "none":
+        pytest.skip("as root without control groups the kernel counts no processes")
+    assert (await found_inside(eventually, runtime, plan_for("sbx-bomb", processes=20)))["made"] < 20

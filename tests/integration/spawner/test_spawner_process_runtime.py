@@ -1,0 +1,232 @@
+"""The process runtime with real processes, with and without isolation."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spawner.runtimes import processes, shim
+from spawner.runtimes.contract import RuntimeFailedError, SandboxPlan, Seen
+from spawner.runtimes.process import ProcessRuntime
+
+Open = Callable[..., Awaitable[ProcessRuntime]]
+Eventually = Callable[..., Awaitable[Any]]
+PlanFor = Callable[..., SandboxPlan]
+
+both = pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
+
+SLEEP = "import signal, pathlib; pathlib.Path('up').touch(); signal.pause()"
+STUBBORN = """
+import os, pathlib, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def daemon(clear):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            code = "import signal,time\\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\\nwhile True: time.sleep(60)"
+            os.execve(sys.executable, [sys.executable, "-c", code], {} if clear else dict(os.environ))
+        os._exit(0)
+    os.wait()
+daemon(False)
+if "no-clear" not in os.environ["SANDHERD_TASK_ID"]: daemon(True)
+pathlib.Path("up").touch()
+while True: time.sleep(60)
+"""
+
+
+async def up(eventually: Eventually, runtime: ProcessRuntime, sandbox: str) -> None:
+    await eventually((runtime.layout.place(sandbox).work / "up").exists)
+
+
+async def end(eventually: Eventually, runtime: ProcessRuntime, sandbox: str) -> Seen:
+    async def ended() -> Seen | None:
+        seen = await runtime.look(sandbox)
+        return seen if seen and not seen.alive else None
+
+    return await eventually(ended)
+
+
+def told(runtime: ProcessRuntime) -> list[str]:
+    ended: list[str] = []
+    runtime.on_exit(ended.append)
+    return ended
+
+
+def report(runtime: ProcessRuntime, sandbox: str) -> Any:
+    return json.loads((runtime.layout.place(sandbox).work / "report").read_text())
+
+
+@both
+async def test_a_sandbox_is_made_once_and_its_end_is_told(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
+) -> None:
+    """Creating twice starts one worker; its end is told without asking, with its exit status."""
+    runtime = await open_process("open('runs', 'a').write('x')", isolation)
+    ended = told(runtime)
+    plan = plan_for("sbx-once")
+    await asyncio.gather(runtime.create(plan), runtime.create(plan))
+    await eventually(lambda: ended)
+    seen = await end(eventually, runtime, "sbx-once")
+    assert seen.runs == 1
+    assert seen.end
+    assert seen.end.drained
+    assert (runtime.layout.place("sbx-once").work / "runs").read_text() == "x"
+
+
+@both
+async def test_stop_ends_every_process(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
+) -> None:
+    """Workers that ignore SIGTERM, daemons in sessions of their own, and those that cleared their environment end."""
+    runtime = await open_process(STUBBORN, isolation)
+    await runtime.create(plan_for("sbx-stop"))
+    await up(eventually, runtime, "sbx-stop")
+    members = runtime.ending.members(runtime.layout.place("sbx-stop"))
+    assert len(members) >= 3
+    found = [process for pid in members if (process := processes.find(pid))]
+    await runtime.stop("sbx-stop", 0.1)
+    assert not [process for process in found if process.alive()]
+    seen = await end(eventually, runtime, "sbx-stop")
+    assert seen.end
+    assert seen.end.code == 128 + signal.SIGKILL
+
+
+@both
+async def test_stop_ends_runaways_without_control_groups(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
+) -> None:
+    """Without control groups a daemon in a session of its own is still found."""
+    runtime = await open_process(STUBBORN.replace("no-clear", "task"), isolation, use_groups=False)
+    assert runtime.capabilities.memory == "rlimit"
+    await runtime.create(plan_for("sbx-runaway"))
+    await up(eventually, runtime, "sbx-runaway")
+    members = runtime.ending.members(runtime.layout.place("sbx-runaway"))
+    found = [process for pid in members if (process := processes.find(pid))]
+    assert len(found) >= 2
+    await runtime.stop("sbx-runaway", 0.1)
+    assert not [process for process in found if process.alive()]
+
+
+@both
+async def test_a_worker_that_listens_ends_in_its_own_way(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
+) -> None:
+    """SIGTERM reaches the worker, and what it exits with is what is known."""
+    runtime = await open_process(f"import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); {SLEEP}", isolation)
+    await runtime.create(plan_for("sbx-polite"))
+    await up(eventually, runtime, "sbx-polite")
+    await runtime.stop("sbx-polite", 20)
+    seen = await end(eventually, runtime, "sbx-polite")
+    assert seen.end
+    assert seen.end.code == 3
+
+
+@both
+async def test_daemons_do_not_outlive_the_worker_in_a_recovery(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
+) -> None:
+    """A run to recover starts in the same directory, with `--recover`, after what the dead worker left is ended."""
+    code = (
+        "import os, signal, sys, pathlib, json\n"
+        "if '--recover' in sys.argv:\n"
+        "    pathlib.Path('report').write_text(json.dumps(sorted(os.listdir('.'))))\n"
+        "    sys.exit(0)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid(); signal.pause()\n"
+        "pathlib.Path('up').touch()\n"
+        "signal.pause()\n"
+    )
+    runtime = await open_process(code, isolation)
+    await runtime.create(plan_for("sbx-again"))
+    await up(eventually, runtime, "sbx-again")
+    place = runtime.layout.place("sbx-again")
+    left = [process for pid in runtime.ending.members(place) if (process := processes.find(pid))]
+    claim = shim.read_claim(place.runs()[0])
+    assert claim
+    claim.signal(signal.SIGKILL)
+    seen = await end(eventually, runtime, "sbx-again")
+    assert seen.end
+    assert seen.end.code is None
+    await runtime.recover(plan_for("sbx-again"))
+    await eventually((place.work / "report").exists)
+    assert not [process for process in left if process.alive()]
+    seen = await end(eventually, runtime, "sbx-again")
+    assert seen.runs == 2
+    assert seen.end
+    assert seen.end.drained
+
+
+@both
+async def test_another_spawner_adopts(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
+) -> None:
+    """A runtime opened later knows the living sandboxes, hears of their end, and reads how it was."""
+    first = await open_process(SLEEP, isolation)
+    await first.create(plan_for("sbx-adopted"))
+    await up(eventually, first, "sbx-adopted")
+    await first.close()
+    second = await open_process(SLEEP, isolation)
+    ended = told(second)
+    assert [seen.alive for seen in await second.find_all()] == [True]
+    await second.create(plan_for("sbx-adopted"))
+    await second.stop("sbx-adopted", 5)
+    await eventually(lambda: ended)
+    seen = await end(eventually, second, "sbx-adopted")
+    assert seen.runs == 1
+    assert seen.end
+    assert seen.end.code == 128 + signal.SIGTERM
+
+
+async def test_of_two_shims_one_runs(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
+    """A shim that finds its run claimed leaves without starting anything."""
+    runtime = await open_process(SLEEP)
+    plan = plan_for("sbx-twice")
+    await runtime.create(plan)
+    await up(eventually, runtime, "sbx-twice")
+    place = runtime.layout.place("sbx-twice")
+    pid = runtime.spawn(place, place.runs()[0], plan, [])
+    _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert os.waitstatus_to_exitcode(status) == shim.CLAIMED_BY_ANOTHER
+
+
+@both
+async def test_remove_leaves_nothing(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, isolation: str
+) -> None:
+    """After removal there is no process, no directory and no control group; a second removal does no harm."""
+    runtime = await open_process(SLEEP, isolation)
+    await runtime.create(plan_for("sbx-gone"))
+    await up(eventually, runtime, "sbx-gone")
+    place = runtime.layout.place("sbx-gone")
+    (place.work / "locked").mkdir(mode=0o000)
+    await runtime.remove("sbx-gone")
+    await runtime.remove("sbx-gone")
+    assert not place.exists()
+    assert not any(folder.exists() for folder in runtime.groups.of("sbx-gone"))
+    assert await runtime.find_all() == []
+
+
+async def test_recovering_what_was_never_made_is_refused(open_process: Open, plan_for: PlanFor) -> None:
+    """A typed error, and nothing is started."""
+    runtime = await open_process(SLEEP)
+    with pytest.raises(RuntimeFailedError, match="nothing of sbx-no"):
+        await runtime.recover(plan_for("sbx-no"))
+
+
+async def test_bubblewrap_that_is_demanded_and_missing_is_refused(
+    open_process: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With `bubblewrap` nothing runs without it; with `auto` it does, and says so."""
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("spawner.runtimes.bubblewrap.bwrap_path", lambda: broken)
+    with pytest.raises(RuntimeFailedError, match="No permissions to create new namespace"):
+        await open_process(SLEEP, "bubblewrap")
+    assert (await open_process(SLEEP, "auto")).capabilities.isolation == "none"
