@@ -7,8 +7,10 @@ broker is on it.
 
 import importlib.util
 import os
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,16 +28,13 @@ _ETC: Final = (
     "alternatives", "ca-certificates", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types",
     "nsswitch.conf", "pki", "protocols", "resolv.conf", "services", "ssl", "terminfo", "timezone",
 )  # fmt: skip
-_PROC_READ_ONLY: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
-"""Where the kernel lets the owner write, and the owner of these files is the host's root whatever the namespace:
-a sandbox made by root could set the host's `core_pattern`. Bubblewrap covers some of them only where `access(2)` says
-that the directory is writable, which it is not; the files in it are (tried with 0.11.0 on Linux 6.18)."""
 _PROC_MASKED: Final = (
     "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats", "sched_debug", "slabinfo",
     "timer_list", "timer_stats", "vmallocinfo",
 )  # fmt: skip
 _PASSWD: Final = f"agent:x:{USER}:{USER}:agent:{INSIDE}/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
 _GROUP: Final = f"agent:x:{USER}:\nnogroup:x:65534:\n"
+_WRITE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _PROBE_SECONDS: Final = 10.0
 
 
@@ -64,9 +63,34 @@ def find_host(python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...])
         etc=tuple((str(Path("/etc", name).resolve()), f"/etc/{name}") for name in _ETC if Path("/etc", name).exists()),
         python=python_roots(python, packages),
         masked=tuple(f"/proc/{name}" for name in _PROC_MASKED if Path("/proc", name).exists()),
-        read_only=tuple(f"/proc/{name}" for name in _PROC_READ_ONLY if Path("/proc", name).exists()),
+        read_only=kernel_switches(Path("/proc")),
         hidden=tuple(str(path) for path in hidden),
     )
+
+
+def kernel_switches(proc: Path) -> tuple[str, ...]:
+    """What in `/proc`, beside the processes, holds files that their owner may write.
+
+    That owner is the host's root whatever the namespace: a sandbox made by root could set the host's `core_pattern`.
+    Bubblewrap covers such a directory only if `access(2)` calls it writable, which `/proc/sys` is not, though files
+    in it are (tried with 0.11.0 on Linux 6.18).
+    """
+    own = [entry for entry in proc.iterdir() if not entry.name.isdecimal() and not entry.is_symlink()]
+    return tuple(sorted(str(entry) for entry in own if any(_may_be_written(path) for path in _files(entry))))
+
+
+def _files(entry: Path) -> Iterator[Path]:
+    if not entry.is_dir():
+        yield entry
+    for base, _folders, names in os.walk(entry):
+        yield from (Path(base, name) for name in names)
+
+
+def _may_be_written(path: Path) -> bool:
+    try:
+        return bool(path.lstat().st_mode & _WRITE)
+    except OSError:
+        return False
 
 
 def python_roots(python: Path, packages: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """The shim: a small shell between the spawner and a worker, which outlives the spawner and remembers how it ended.
 
 It claims the run (of two shims for one run, the second leaves without having started anything), enters the control
-groups, sets the limits, runs the worker, and writes its exit status so that it survives us and a power cut.
+groups, sets the limits, runs the worker, and writes its exit status. After the worker it starts no other program, for
+when a sandbox is ended, every process but the shim is killed. The status is read only when the shim is gone, so it is
+whole; after a power cut it may be missing, which means the same as a worker that was killed.
 """
 
 from pathlib import Path
@@ -27,8 +29,7 @@ for group in $groups; do echo 0 >"$group/cgroup.procs"; done
 ulimit -c 0; ulimit -n "$files"; ulimit -t "$cpu"
 if [ "$data" != none ]; then ulimit -d "$data"; fi
 "$@" </dev/null >>"$run/log" 2>&1 3>"$run/info"
-status=$?
-echo $status >"$run/exit.part" && sync "$run/exit.part" && mv -f "$run/exit.part" "$run/exit"
+echo $? >"$run/exit"
 """
 """Only what POSIX and both dash and bash have; nothing of the task stands in it."""
 
