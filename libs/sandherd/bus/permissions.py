@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd.contracts.names import FLEET, UnsafeNameError, safe_name
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, Bucket, Consumer
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, Bucket, Consumer
 from sandherd.contracts.subjects import PREFIX, TABLE, Mood, Principal
 
 SERVICES: Final = (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY)
@@ -155,7 +155,8 @@ def _heard(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
     events = [row for row in TABLE if row.mood is Mood.EVENT]
     if all(row in rows for row in events):
         # Who hears every event may hear them with one subscription instead of one for each domain.
-        yield f"{PREFIX}.event.{values.get('project', '*')}.>"
+        project = values.get("project", _ALL_PROJECTS)
+        yield f"{PREFIX}.event.>" if project == _ALL_PROJECTS else f"{PREFIX}.event.{project}.>"
         rows = [row for row in rows if row.mood is not Mood.EVENT]
     yield from (row.pattern(values) for row in rows)
 
@@ -178,6 +179,8 @@ def _api(service: Principal) -> Iterator[str]:
         yield from _consuming(consumer.stream, consumer.name)
     for stream in FOLLOWERS.get(service, ()):
         yield from _following(stream)
+    for stream in LOOKUPS.get(service, ()):
+        yield from _reading(stream)
     for bucket in BUCKETS:
         if service in bucket.owners | bucket.readers:
             yield from _reading(bucket.stream)

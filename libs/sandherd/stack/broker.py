@@ -12,13 +12,13 @@ from typing import Any, Self
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.connection import Identity as Voice
-from sandherd.bus.identity import Identity, Minter, Registrar, SpawnerKeys, bearer, write_secret
+from sandherd.bus.identity import BrokerTokens, Identity, Minter, Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.minting import PROVISIONER
 from sandherd.bus.permissions import PEOPLE, SERVICES, for_person, for_service
 from sandherd.bus.provision import provision
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
-from sandherd.stack.nats import NatsServer
+from sandherd.stack.nats import NatsServer, held_token
 
 DEFAULT_PROJECT = "default"
 
@@ -52,14 +52,16 @@ class Broker:
 
     def initialise(self) -> None:
         """Make keys, tokens and credentials that are not there yet, and bring them up to this version's rights."""
-        now = int(time.time())
-        self.identity.create(now)
-        self.identity.refresh(now)
+        self.identity.create(int(time.time()))
         for service in SERVICES:
             self.credentials(service)
         self.credentials(Principal.OPERATOR)
         self.credentials(Principal.CLIENT)
-        self._server = NatsServer(self.home / "nats", self.identity.tokens(), port=self._port, linked=self._linked)
+        self._server = NatsServer(self.home / "nats", self._tokens, port=self._port, linked=self._linked)
+
+    def _tokens(self) -> BrokerTokens:
+        held = held_token(self.home / "nats", self.identity.root_key("account").public)
+        return self.identity.tokens(held, int(time.time()))
 
     async def start(self) -> None:
         """Start the server and provision it."""

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -18,10 +19,12 @@ class NatsServer:
     """One broker. Use it as an async context manager, or call `start` and `stop`.
 
     `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes any free one, and keeps it when the
-    server is started again.
+    server is started again. `tokens` is asked at each start: the account's token changes with every revocation.
     """
 
-    def __init__(self, directory: Path, tokens: BrokerTokens, *, port: int = 0, linked: bool = True) -> None:
+    def __init__(
+        self, directory: Path, tokens: Callable[[], BrokerTokens], *, port: int = 0, linked: bool = True
+    ) -> None:
         self.directory = directory
         self.port = port
         self._tokens = tokens
@@ -68,11 +71,6 @@ class NatsServer:
     ) -> None:
         await self.stop()
 
-    def account_token(self, account: str) -> str | None:
-        """The account's token as the broker keeps it now, or None if it has none yet."""
-        path = self.directory / "jwt" / f"{account}.jwt"
-        return path.read_text() if path.exists() else None
-
     def _read_port(self) -> bool:
         """The server writes its ports file once its listeners are open; from then on a connect is answered."""
         for path in self._ports.glob("*.ports"):
@@ -86,7 +84,7 @@ class NatsServer:
         return False
 
     def _write_config(self) -> str:
-        tokens = self._tokens
+        tokens = self._tokens()
         jwt = {"type": "full", "dir": str(self.directory / "jwt"), "allow_delete": False, "interval": "2m"}
         config: dict[str, Any] = {
             "server_name": "sandherd",
@@ -104,6 +102,12 @@ class NatsServer:
         }
         # NATS's configuration language reads JSON.
         return json.dumps(config, indent=2) + "\n"
+
+
+def held_token(directory: Path, account: str) -> str | None:
+    """The account's token as the broker in this directory keeps it, or None if it has none yet."""
+    path = directory / "jwt" / f"{account}.jwt"
+    return path.read_text() if path.exists() else None
 
 
 def find_binary() -> str:

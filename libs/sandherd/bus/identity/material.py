@@ -8,6 +8,7 @@ Every directory is 0700 and every file 0600.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from sandherd.bus.identity import claims
 from sandherd.bus.identity.claims import Claims
 from sandherd.bus.identity.credentials import credentials_text, write_secret
-from sandherd.bus.identity.keys import Key, Kind, sign_claims
+from sandherd.bus.identity.keys import Key, Kind, read_claims, sign_claims
 
 _ROOT_KEYS: Final = {
     "operator": Kind.OPERATOR,
@@ -87,28 +88,23 @@ class Identity:
                 _keep_or_make(directory / f"{name}.nk", kind)
         self._write_tokens(now)
 
-    def refresh(self, now: int) -> bool:
-        """Bring the account up to the permissions of this version. True if that changed it.
-
-        The broker keeps whichever token of an account is newer, so nothing is signed anew without need: a token
-        without revocations would take the place of one that has them.
-        """
-        wanted = self._account_claims()
-        if json.loads((self.spawner / "account.json").read_text()) == wanted:
-            return False
-        self._write_account(now)
-        return True
-
     def root_key(self, name: str) -> Key:
         """A key that only setting up needs."""
         return Key.read(self.root / f"{name}.nk")
 
-    def tokens(self) -> BrokerTokens:
-        """What the broker is started with."""
+    def tokens(self, held: str | None, now: int) -> BrokerTokens:
+        """What the broker is started with. `held` is the account's token that it has from before, if any.
+
+        The account is signed anew only if this version's permissions differ, and then with the revocations that were
+        in force: of two tokens made in one second the broker believes the one it is started with.
+        """
         system, account = self.root_key("system").public, self.root_key("account").public
+        if json.loads((self.spawner / "account.json").read_text()) != self._account_claims():
+            self._write_account(now, revocations(held) if held else {})
+            held = None
         accounts = {
             system: (self.broker / "system.jwt").read_text(),
-            account: (self.broker / "account.jwt").read_text(),
+            account: held or (self.broker / "account.jwt").read_text(),
         }
         return BrokerTokens((self.broker / "operator.jwt").read_text(), system, accounts)
 
@@ -121,7 +117,7 @@ class Identity:
         write_secret(self.spawner / CLAIMS_CREDENTIALS, credentials_text(pushing, pusher.seed))
         account = sign_claims(claims.system_account(system, system_signing.public), signing, now)
         write_secret(self.broker / "system.jwt", account)
-        self._write_account(now)
+        self._write_account(now, {})
         operator = self.root_key("operator")
         token = sign_claims(claims.operator(operator.public, signing.public, system), operator, now)
         # Last, because its presence says that everything else is there.
@@ -135,10 +131,16 @@ class Identity:
             Key.read(self.spawner / "joiner.nk").public,
         )
 
-    def _write_account(self, now: int) -> None:
+    def _write_account(self, now: int, revoked: Mapping[str, int]) -> None:
         account, signing = self._account_claims(), Key.read(self.spawner / "operator-signing.nk")
-        write_secret(self.broker / "account.jwt", sign_claims(account, signing, now))
+        token = sign_claims(claims.with_revocations(account, revoked), signing, now)
+        write_secret(self.broker / "account.jwt", token)
         write_secret(self.spawner / "account.json", json.dumps(account))
+
+
+def revocations(token: str) -> dict[str, int]:
+    """The list in an account's token: public key → Unix second."""
+    return dict(read_claims(token)["nats"].get("revocations") or {})
 
 
 def _keep_or_make(path: Path, kind: Kind) -> None:

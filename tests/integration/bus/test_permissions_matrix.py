@@ -1,0 +1,356 @@
+"""Every principal against every subject, on a real broker: nothing is allowed that should not be, and nothing missing.
+
+What should be allowed is read from the tables here once more, row by row, and not with the code that makes permissions.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus, Watch
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, STREAMS
+from sandherd.contracts.subjects import TABLE, Mood, Principal, Subject
+from sandherd.stack.broker import Broker
+
+P = Principal
+SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY})
+PROJECT, SANDBOX = "p1", "sbx-1"
+REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
+
+TOKENS = {
+    "project": (PROJECT, "p2", "fleet"),
+    "sandbox": (SANDBOX, "sbx-2", "sbx-1-join"),
+    "entity": (SANDBOX, "task-1", "fleet"),
+    "action": ("started", "completed"),
+    "artifact": ("art-1",),
+    "service": (*SERVICES, "worker"),
+    "reason": ("invalid-json",),
+}
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """One credential under test; a sandbox's and a client's are bound to project p1."""
+
+    principal: Principal
+    bus: Bus
+    violations: list[str]
+
+    async def refused(self, verb: str) -> set[str]:
+        """What the broker refused since the last call.
+
+        Twice, because nats-py writes a flush's PING before what it still has to send.
+        """
+        await self.bus.client.flush(timeout=20)
+        await self.bus.client.flush(timeout=20)
+        found = {match[2] for text in self.violations if (match := REFUSED.search(text.lower())) and match[1] == verb}
+        self.violations.clear()
+        return found
+
+
+@pytest.fixture
+async def speakers(herd: Broker) -> AsyncIterator[list[Speaker]]:
+    async with AsyncExitStack() as stack:
+        found = []
+        for principal in Principal:
+            watch, violations = Watch(), []
+            watch.violated = violations.append
+            bus = herd.bus(principal, project=PROJECT, sandbox=SANDBOX, watch=watch)
+            found.append(Speaker(principal, await stack.enter_async_context(bus), violations))
+        yield found
+
+
+# --- what should be allowed: the subject table -------------------------------------------------------------------
+
+
+def subjects(row: Subject) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every subject of a row, with the values of its tokens."""
+    names = re.findall(r"{(\w+)}", row.template)
+    for values in product(*(TOKENS[name] for name in names)):
+        tokens = dict(zip(names, values, strict=True))
+        yield row.template.format(**tokens), tokens
+
+
+def is_own(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
+    """Whether these tokens are the principal's own, as far as it is bound to any."""
+    if principal in {P.WORKER, P.JOINER}:
+        return tokens["project"] == PROJECT and tokens["sandbox"] == SANDBOX
+    if principal is P.CLIENT:
+        return tokens["project"] == PROJECT
+    return row.mood is not Mood.DEAD or tokens["service"] == principal
+
+
+def may_say(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
+    return principal in row.producers and is_own(principal, row, tokens)
+
+
+def may_hear(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
+    """Commands, waiting messages, artifacts and dead letters are read from their streams, and never listened to."""
+    by_stream = row.mood in {Mood.COMMAND, Mood.INBOX, Mood.ARTIFACT, Mood.DEAD}
+    return principal in row.consumers and not by_stream and is_own(principal, row, tokens)
+
+
+# --- what should be allowed: the broker's own subjects -----------------------------------------------------------
+
+Expected = dict[str, frozenset[Principal]]
+NOBODY: frozenset[Principal] = frozenset()
+ALL_STREAMS = (*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS))
+OWNERS = {bucket.stream: bucket.owners for bucket in BUCKETS}
+READERS = {bucket.stream: bucket.owners | bucket.readers for bucket in BUCKETS}
+REQUEUERS = frozenset(s for s in SERVICES if any(row.name == f"request.{s}.requeue" for row in TABLE))
+
+
+def followers(stream: str) -> frozenset[Principal]:
+    return frozenset(service for service, streams in FOLLOWERS.items() if stream in streams)
+
+
+def lookers(stream: str) -> frozenset[Principal]:
+    return frozenset(service for service, streams in LOOKUPS.items() if stream in streams)
+
+
+def durables(stream: str) -> dict[str, Principal]:
+    return {consumer.name: consumer.service for consumer in CONSUMERS if consumer.stream == stream}
+
+
+def takers(stream: str) -> frozenset[Principal]:
+    """Who takes single messages out of a stream."""
+    if stream == "DEAD":
+        return REQUEUERS
+    return frozenset({P.MESSAGE_RELAY}) if stream == "INBOX" else NOBODY
+
+
+def users(stream: str) -> frozenset[Principal]:
+    """The services that have to do with a stream in any way, and may ask how it stands."""
+    sayers = {service for row in TABLE if row.stream == stream for service in row.producers & SERVICES}
+    return READERS.get(stream, NOBODY) | followers(stream) | takers(stream) | sayers | {*durables(stream).values()}
+
+
+def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
+    for stream in ALL_STREAMS:
+        reading = READERS.get(stream, NOBODY) | followers(stream) | takers(stream) | lookers(stream)
+        yield f"$JS.API.STREAM.INFO.{stream}", users(stream)
+        yield f"$JS.API.STREAM.MSG.GET.{stream}", reading
+        yield f"$JS.API.DIRECT.GET.{stream}", reading
+        yield f"$JS.API.DIRECT.GET.{stream}.some.subject", reading
+        yield f"$JS.API.STREAM.MSG.DELETE.{stream}", takers(stream)
+        yield f"$JS.FC.{stream}.name.x", followers(stream) | OWNERS.get(stream, NOBODY)
+        for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
+            yield f"$JS.API.STREAM.{verb}.{stream}", NOBODY
+        for verb in ("NAMES", "LIST"):
+            yield f"$JS.API.CONSUMER.{verb}.{stream}", NOBODY
+
+
+def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
+    for stream in ALL_STREAMS:
+        # A consumer without a name is what nats-py's key-value calls make, on buckets alone.
+        watching = OWNERS.get(stream, NOBODY)
+        yield f"$JS.API.CONSUMER.CREATE.{stream}", watching
+        for name in ("monitor-follow-1", "event-ingest-follow-1", "anything"):
+            following = followers(stream)
+            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", following
+            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", following
+            yield f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", following
+            yield from _on_consumer(stream, name, info=following | watching, delete=following | watching)
+        for name, service in durables(stream).items():
+            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", NOBODY
+            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", NOBODY
+            yield f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", frozenset({service})
+            yield from _on_consumer(stream, name, info=followers(stream) | {service}, delete=NOBODY)
+
+
+def _on_consumer(
+    stream: str, name: str, info: frozenset[Principal], delete: frozenset[Principal]
+) -> Iterator[tuple[str, frozenset[Principal]]]:
+    yield f"$JS.API.CONSUMER.INFO.{stream}.{name}", info
+    yield f"$JS.API.CONSUMER.DELETE.{stream}.{name}", delete
+    for verb in ("DURABLE.CREATE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"):
+        yield f"$JS.API.CONSUMER.{verb}.{stream}.{name}", NOBODY
+    owner = durables(stream).get(name)
+    acking = frozenset({owner}) if owner else NOBODY
+    yield f"$JS.ACK.{stream}.{name}.1.1.1.1.0", acking
+    yield f"$JS.ACK._.hash.{stream}.{name}.1.1.1.1.0.x", acking
+
+
+def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
+    for bucket in BUCKETS:
+        shared = len(bucket.owners) > 1
+        yield f"$KV.{bucket.name}.p1.task-1", NOBODY if shared else bucket.owners
+        for service in SERVICES:
+            own = frozenset({service}) & bucket.owners if shared else bucket.owners
+            yield f"$KV.{bucket.name}.{service}.tick", own
+
+
+def of_nobody() -> Iterator[tuple[str, frozenset[Principal]]]:
+    """What no principal of the table may say, whoever it is."""
+    names = [*SERVICES, "sbx-1", "sbx-2", "sbx-1-join", "provisioner", "spawner-claims", "UABC"]
+    yield from ((f"_INBOX_{name}.abc.1", NOBODY) for name in names)
+    yield from ((subject, NOBODY) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
+    yield from ((f"$JS.API.{rest}", NOBODY) for rest in ("STREAM.LIST", "META.LEADER.STEPDOWN", "ACCOUNT.PURGE.x"))
+    yield from ((f"$SYS.REQ.{rest}", NOBODY) for rest in ("CLAIMS.UPDATE", "SERVER.PING", "ACCOUNT.PING.CONNZ"))
+    yield from ((f"sandherd.v2.event.{PROJECT}.{SANDBOX}.agent.started", NOBODY), ("anything.else", NOBODY))
+
+
+BROKERS_OWN: Expected = dict([*of_streams(), *of_consumers(), *of_buckets(), *of_nobody()])
+
+MALFORMED = (
+    "sandherd.v1.x.y",
+    "sandherd.v1.event",
+    "sandherd.v1.event.p1",
+    "sandherd.v1.event.p1.sbx-1.agent",
+    "sandherd.v1.event.p1.sbx-1.agent.started.more",
+    "sandherd.v1.event.p1.sbx-1.other.started",
+    "sandherd.v1.command.spawner.submit_task",
+    "sandherd.v1.request.spawner.tasks",
+    "sandherd.v1.output.p1.sbx-1.more",
+    "sandherd.v1.output.p1",
+)
+"""Subjects that are nearly those of the table. Nobody may say them; that somebody may listen to them opens nothing."""
+
+WILDCARDS = (
+    ">",
+    "*",
+    "*.>",
+    "sandherd.>",
+    "sandherd.v1.>",
+    "sandherd.v1.*.>",
+    "sandherd.v1.event.>",
+    "sandherd.v1.event.*.>",
+    "sandherd.v1.event.p1.>",
+    "sandherd.v1.event.*.sbx-1.>",
+    "sandherd.v1.event.p1.sbx-2.agent.*",
+    "sandherd.v1.command.>",
+    "sandherd.v1.request.>",
+    "sandherd.v1.request.spawner.*.*",
+    "sandherd.v1.request.spawner.credential.*.*",
+    "sandherd.v1.inbox.>",
+    "sandherd.v1.deliver.>",
+    "sandherd.v1.deliver.p1.*",
+    "sandherd.v1.deliver.*.sbx-1",
+    "sandherd.v1.output.>",
+    "sandherd.v1.output.*.*",
+    "sandherd.v1.output.p1.*",
+    "sandherd.v1.artifact.>",
+    "sandherd.v1.dead.>",
+    "_INBOX.>",
+    "*.*.>",
+    "$JS.>",
+    "$JS.API.>",
+    "$JS.ACK.>",
+    "$JS.EVENT.ADVISORY.>",
+    "$KV.>",
+    "$SYS.>",
+)
+"""Subscriptions to many subjects at once: allowed only to those who may hear each subject that is covered."""
+
+
+def covers(pattern: str, subject: str) -> bool:
+    want, have = pattern.split("."), subject.split(".")
+    if want[-1] == ">":
+        return len(have) >= len(want) and all(w in {"*", h} for w, h in zip(want[:-1], have, strict=False))
+    return len(want) == len(have) and all(w in {"*", h} for w, h in zip(want, have, strict=True))
+
+
+def heard_by(principal: Principal) -> dict[str, bool]:
+    """Each single subject there is, and whether this principal may listen to it."""
+    table = {subject: may_hear(principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)}
+    return dict.fromkeys(BROKERS_OWN, False) | table
+
+
+# --- the tests ---------------------------------------------------------------------------------------------------
+
+
+async def test_each_principal_may_say_what_the_table_gives_it_and_nothing_else(speakers: list[Speaker]) -> None:
+    """No subject of the table or of the broker is publishable beyond the tables, and none of theirs is missing."""
+    for speaker in speakers:
+        expected = {
+            subject: may_say(speaker.principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)
+        } | {subject: speaker.principal in allowed for subject, allowed in BROKERS_OWN.items()}
+        expected |= dict.fromkeys(MALFORMED, False)
+        for subject in expected:
+            await speaker.bus.client.publish(subject, b"")
+        refused = await speaker.refused("publish")
+        assert_same(speaker, expected, {subject: subject.lower() not in refused for subject in expected})
+
+
+async def test_each_principal_may_hear_what_the_table_gives_it_and_nothing_else(speakers: list[Speaker]) -> None:
+    """No single subject can be listened to beyond the table: not another's inbox, replies, deliveries or output."""
+    for speaker in speakers:
+        inbox = f"{speaker.bus.client._inbox_prefix.decode()}.abc.1"
+        expected = heard_by(speaker.principal) | {inbox: True}
+        await listen_to(speaker, expected)
+        refused = await speaker.refused("subscription")
+        assert_same(speaker, expected, {subject: subject.lower() not in refused for subject in expected})
+
+
+async def test_no_wildcard_opens_what_its_single_subjects_would_not(speakers: list[Speaker]) -> None:
+    """A subscription to many subjects is taken only from those who may hear all of them."""
+    for speaker in speakers:
+        heard = heard_by(speaker.principal)
+        await listen_to(speaker, WILDCARDS)
+        refused = await speaker.refused("subscription")
+        for pattern in WILDCARDS:
+            covered = [subject for subject in heard if covers(pattern, subject)]
+            all_own = bool(covered) and all(heard[subject] for subject in covered)
+            assert pattern.lower() in refused or all_own, f"{speaker.principal} may listen to {pattern}"
+
+
+@pytest.mark.parametrize(
+    ("principal", "pattern"),
+    [
+        (P.CLIENT, f"sandherd.v1.event.{PROJECT}.>"),
+        (P.CLIENT, f"sandherd.v1.event.{PROJECT}.{SANDBOX}.>"),
+        (P.CLIENT, f"sandherd.v1.output.{PROJECT}.*"),
+        (P.OPERATOR, "sandherd.v1.event.>"),
+        (P.OPERATOR, "sandherd.v1.output.*.*"),
+        (P.MESSAGE_RELAY, "sandherd.v1.event.*.*.agent.*"),
+        *((row_service, row.pattern()) for row in TABLE if row.mood is Mood.REQUEST for row_service in row.consumers),
+    ],
+)
+async def test_what_the_parts_listen_to_in_one_go_is_allowed(herd: Broker, principal: Principal, pattern: str) -> None:
+    """The wildcard subscriptions that live tails and services make are taken."""
+    async with herd.bus(principal, project=PROJECT) as bus:
+        await bus.client.subscribe(pattern, cb=nothing)
+        await bus.client.flush()
+        assert bus.violations == 0
+
+
+async def test_the_spawners_system_credential_can_push_the_accounts_token_and_nothing_else(herd: Broker) -> None:
+    """It may neither watch the servers nor disconnect anybody, and sees nothing of the herd's account."""
+    from sandherd.bus.connection import Identity
+    from sandherd.bus.identity.claims import CLAIMS_INBOX
+
+    said = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
+    watch, violations = Watch(), []
+    watch.violated = violations.append
+    identity = Identity.file(herd.spawner_identity / "claims.creds")
+    async with Bus.open(herd.url, name="claims", identity=identity, inbox=CLAIMS_INBOX, watch=watch) as bus:
+        speaker = Speaker(P.SPAWNER, bus, violations)
+        for subject in said:
+            await bus.client.publish(subject, b"")
+        assert await speaker.refused("publish") == {subject.lower() for subject in said[1:]}
+        await listen_to(speaker, ["$SYS.>", "$SYS.ACCOUNT.>", "sandherd.>", "_INBOX.>", f"{CLAIMS_INBOX}.x"])
+        assert len(await speaker.refused("subscription")) == 4
+
+
+async def listen_to(speaker: Speaker, patterns: Iterable[str]) -> None:
+    """Listen and stop at once: a worker may hold only a few subscriptions."""
+    for pattern in patterns:
+        subscription = await speaker.bus.client.subscribe(pattern, cb=nothing)
+        await subscription.unsubscribe()
+
+
+async def nothing(_message: Msg) -> None:
+    await asyncio.sleep(0)
+
+
+def assert_same(speaker: Speaker, expected: dict[str, bool], found: dict[str, bool]) -> None:
+    """Named in full, because one unexpected allow is what all of this is about."""
+    too_much = [subject for subject, allowed in found.items() if allowed and not expected[subject]]
+    missing = [subject for subject, allowed in found.items() if not allowed and expected[subject]]
+    assert (too_much, missing) == ([], []), f"{speaker.principal}: unexpected {too_much}, missing {missing}"
