@@ -22,8 +22,10 @@ async def herd() -> AsyncIterator[Broker]:
     """A nats-server in operator mode, provisioned, with credentials for every principal; about 0.1 s."""
     directory = Path(tempfile.mkdtemp(prefix="herd-"))
     try:
-        async with Broker(directory) as broker:
-            yield broker
+        broker = Broker(directory)
+        await broker.start()
+        yield broker
+        await broker.kill()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -85,7 +85,8 @@ class NatsServer:
 
     def _write_config(self) -> str:
         tokens = self._tokens()
-        jwt = {"type": "full", "dir": str(self.directory / "jwt"), "allow_delete": False, "interval": "2m"}
+        # There is no other server to ask for an account that is unknown here, so the wait for one is short.
+        jwt = {"type": "full", "dir": str(self.directory / "jwt"), "allow_delete": False, "timeout": "500ms"}
         config: dict[str, Any] = {
             "server_name": "sandherd",
             "host": "127.0.0.1",
