@@ -1,0 +1,130 @@
+"""Where the herd is and who asks: parameter, then environment, then the stack's own context file, then default."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from sandherd.bus.identity.credentials import Bearer, bearer
+from sandherd.bus.identity.keys import read_claims
+from sandherd.client.errors import HerdError, broken
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.settings import Loaded, Source, load
+
+CONTEXT_FILE: Final = "context.json"
+FROM_CONTEXT: Final = "context"
+Role = Literal["client", "operator"]
+
+_VARIABLES: Final = ("NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "SANDHERD_HOME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """A place to connect to, and as whom."""
+
+    nats_url: str
+    credentials: Path | None
+    project: str
+    home: Path
+    services: Mapping[str, str] = field(default_factory=dict)
+    """The address of each service's HTTP side, where it is known."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each value came from."""
+
+    @classmethod
+    def resolve(
+        cls,
+        *,
+        nats_url: str | None = None,
+        credentials: Path | None = None,
+        project: str | None = None,
+        home: Path | None = None,
+        role: Role = "client",
+        environ: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Find everything out. Raises `HerdError` for a value that is not allowed or a context file that is broken."""
+        given = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
+        loaded = _load(given, os.environ if environ is None else environ)
+        known = _read(loaded.settings.home / CONTEXT_FILE)
+        stack = {
+            "nats_url": known.get("nats_url"),
+            "credentials": _stack_credentials(known, role, loaded.settings.project),
+        }
+        values, sources = _over_defaults(loaded, stack)
+        return cls(
+            nats_url=values["nats_url"],
+            credentials=Path(values["credentials"]) if values["credentials"] else None,
+            project=loaded.settings.project,
+            home=loaded.settings.home,
+            services=_addresses(known),
+            sources=sources,
+        )
+
+
+def _load(given: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
+    try:
+        return load(given, {name: environ[name] for name in _VARIABLES if name in environ})
+    except ContractError as error:
+        raise broken(error) from None
+
+
+def _over_defaults(loaded: Loaded, stack: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the stack says takes the place of defaults only."""
+    names = ("nats_url", "credentials", "project", "home")
+    values = {name: getattr(loaded.settings, name) for name in names}
+    sources = {name: str(loaded.sources[name]) for name in names}
+    for name, value in stack.items():
+        if value and loaded.sources[name] is Source.DEFAULT:
+            values[name], sources[name] = value, FROM_CONTEXT
+    return values, sources
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise HerdError.of(
+            Code.INVALID_JSON, f"{path} can't be read: {error}", remedy="write it anew with `sandherd up`"
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _stack_credentials(known: Mapping[str, Any], role: Role, project: str) -> str | None:
+    """The stack's own credential for this role: a person's for the project, else the operator's, who may in all."""
+    creds = known.get("creds") or {}
+    own = None if role == "operator" else creds.get(f"client-{project}")
+    return own or creds.get("operator")
+
+
+def _addresses(known: Mapping[str, Any]) -> dict[str, str]:
+    services = known.get("services") or {}
+    return {name: facts["http"] for name, facts in services.items() if isinstance(facts, dict) and facts.get("http")}
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Whom a credential is for, as its token says. The broker checks it; this only reads."""
+
+    bearer: Bearer
+    expires_at: datetime | None
+
+
+def holder(credentials: Path) -> Holder:
+    """Whom a credentials file is for. Raises `HerdError` if it is none of a herd's."""
+    try:
+        text = credentials.read_text()
+        found = bearer(text)
+        expiry = read_claims(next(line.strip() for line in text.splitlines() if line.startswith("eyJ"))).get("exp")
+    except (OSError, ValueError, StopIteration) as error:
+        raise HerdError.of(
+            Code.REFUSED,
+            f"{credentials} is no credentials file of a herd: {error}",
+            field="credentials",
+            remedy="set SANDHERD_CREDENTIALS to a .creds file, or unset it and start a stack with `sandherd up`",
+        ) from None
+    return Holder(found, datetime.fromtimestamp(expiry, UTC) if expiry else None)

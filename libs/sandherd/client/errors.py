@@ -1,0 +1,70 @@
+"""What a caller of the herd may have to deal with: one error, with a code, the field and what to do about it."""
+
+from typing import Any, Final, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.names import UnsafeNameError, safe_name
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+STATUS_REMEDY: Final = "see what runs with `sandherd status`"
+NAME_REMEDY: Final = "copy it from `sandherd tasks list` or `sandherd sandboxes list`"
+
+
+class HerdError(Exception):
+    """Something asked of the herd was not done. `problem` says why, in which field, and what helps."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+    @classmethod
+    def of(cls, code: Code, message: str, *, field: str | None = None, remedy: str | None = None) -> Self:
+        """An error made here rather than by a service."""
+        return cls(Problem(code=code, message=message, field=field, remedy=remedy))
+
+    @property
+    def line(self) -> str:
+        """The whole of it in one line, as the command shows it."""
+        message = " ".join(self.problem.message.split())
+        return f"{message}; {self.problem.remedy}" if self.problem.remedy else message
+
+
+class ServiceAwayError(HerdError):
+    """Nobody answered for `service`, or not in time."""
+
+    service: str = ""
+
+    @classmethod
+    def named(cls, service: str, what: str) -> Self:
+        """The error for one service."""
+        error = cls.of(Code.UNAVAILABLE, f"{service} {what}", remedy=STATUS_REMEDY)
+        error.service = service
+        return error
+
+
+class NotReachedError(HerdError):
+    """The broker itself was not reached, or let nobody in."""
+
+
+def broken(error: ContractError) -> HerdError:
+    """The same refusal, as what a caller expects."""
+    return HerdError(error.problem)
+
+
+def checked_name(name: str, field: str) -> str:
+    """The name, if it may stand in a subject. Raises `HerdError` (`unsafe_name`) before anything is sent."""
+    try:
+        return safe_name(name, field)
+    except UnsafeNameError as error:
+        raise HerdError.of(Code.UNSAFE_NAME, str(error), field=field, remedy=NAME_REMEDY) from None
+
+
+def made(model: type[ModelT], **fields: Any) -> ModelT:
+    """One of the contracts' models. Raises `HerdError` naming the field that is wrong."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise broken(ContractError.from_validation(error)) from None

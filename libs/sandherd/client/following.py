@@ -1,0 +1,270 @@
+"""Following a task or a sandbox: heard live, mended from the history, in order per source, to the end.
+
+The broker's live subscription is fast and may lose: while reconnecting, or for a reader that is too slow. Every
+source numbers its events without gaps, so a loss shows, and event-ingest is asked for what is missing. With the
+history away the live part goes on, and `missing` says what could not be shown.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from types import TracebackType
+from typing import Final, Self
+
+from sandherd.client import heard
+from sandherd.client.errors import HerdError, NotReachedError
+from sandherd.client.link import Link, Subscription
+from sandherd.client.mending import Mender, Patience
+from sandherd.client.sequencing import Event, Missing
+from sandherd.client.target import Target, entity_subjects
+from sandherd.contracts.errors import Code
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
+
+QUEUE: Final = 1024
+"""How many events may wait for a slow reader here; further ones wait, and may be lost, in the NATS client."""
+
+
+class Following:
+    """The events of one task or sandbox. Iterate over it; `async with` it to be listening before anything is said."""
+
+    def __init__(self, link: Link, target: Target, *, fresh: bool = False, patience: Patience | None = None) -> None:
+        self.missing: list[Missing] = []
+        """What could not be shown; empty as long as the history is whole."""
+        self._link = link
+        self._target = target
+        self._fresh = fresh
+        self._patience = patience or Patience()
+        self._now = asyncio.get_running_loop().time
+        self._mender = Mender(link.ask, target, self._patience, self._now, fresh=fresh)
+        self._heard: asyncio.Queue[Event | bool] = asyncio.Queue(QUEUE)
+        self._ready: deque[Event] = deque()
+        self._subscriptions: dict[str, Subscription] = {}
+        self._forget: Callable[[], None] | None = None
+        self._catching: AsyncGenerator[Event] | None = None
+        self._behind = not fresh
+        self._catch_at = 0.0
+        self._look_at = 0.0
+        self._quiet = True
+        self._ended_at: float | None = None
+        self._final: Event | None = None
+        self._over = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything that was said so far was shown."""
+        return not self.missing
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event. Raises `HerdError` if the target is unknown or the connection is gone for good."""
+        if not self._over:
+            await self._start()
+        while not self._ready:
+            if self._over:
+                raise StopAsyncIteration
+            await self._step()
+        return self._ready.popleft()
+
+    async def close(self) -> None:
+        """Hear no more."""
+        self._over = True
+        if self._forget is not None:
+            self._forget()
+            self._forget = None
+        if self._catching is not None:
+            await self._catching.aclose()
+            self._catching = None
+        while self._subscriptions:
+            await self._subscriptions.popitem()[1].unsubscribe()
+
+    async def _start(self) -> None:
+        if self._forget is not None:
+            return
+        self._forget = self._link.on_change(self._changed)
+        for subject in self._target.subjects():
+            await self._listen(subject)
+        self._look_at = self._now() + (self._patience.look if self._fresh else 0)
+
+    async def _listen(self, subject: str) -> None:
+        if subject not in self._subscriptions:
+            self._subscriptions[subject] = await self._link.listen(subject, self._hear)
+
+    async def _hear(self, subject: str, document: bytes) -> None:
+        event = heard.live(subject, document)
+        if event is not None:
+            # At once, not when it is read: a slow reader must not miss the beginning of a sandbox.
+            await self._join_if_new(event)
+            await self._heard.put(event)
+
+    def _changed(self, connected: bool) -> None:  # noqa: FBT001  # one of two things the connection says
+        # A full queue is a slow reader; what it has not read yet is mended when it gets there.
+        if not self._heard.full():
+            self._heard.put_nowait(connected)
+        self._behind = True
+
+    async def _step(self) -> None:
+        """Read a piece of the history, or hear one thing, or wait until something is due; then tend to what is due."""
+        if self._catching is not None:
+            await self._catch_up(self._catching)
+            return
+        item = await self._next(max(0.0, self._due() - self._now()))
+        if item is False:
+            raise NotReachedError.of(
+                Code.UNAVAILABLE, "the broker closed the connection for good", remedy="see why with `sandherd doctor`"
+            )
+        if item is True:
+            self._mender.reconnected()
+        elif item is not None:
+            await self._accept(item)
+        if self._link.connected:
+            await self._tend()
+
+    async def _next(self, timeout: float) -> Event | bool | None:
+        if not self._heard.empty():
+            return self._heard.get_nowait()
+        try:
+            return await asyncio.wait_for(self._heard.get(), timeout)
+        except TimeoutError:
+            return None
+
+    def _due(self) -> float:
+        """When to tend to things even if nothing is heard."""
+        if not self._link.connected:
+            return self._now() + self._patience.look
+        times = [self._look_at]
+        if self._behind:
+            times.append(self._catch_at)
+        if self._final is not None or self._ended_at is not None or self._mender.gaps():
+            times.append(self._mender.retry_at)
+        return min(times)
+
+    async def _accept(self, event: Event) -> None:
+        if not self._target.concerns(event, self._mender.sandboxes):
+            return
+        self._quiet = False
+        await self._join_if_new(event)
+        self._show(self._mender.order.offer(event))
+
+    async def _join_if_new(self, event: Event) -> None:
+        sandbox = self._target.sandbox_in(event)
+        if sandbox is not None and await self._join(sandbox) and event.type != "sandbox.requested":
+            self._behind = True
+
+    async def _join(self, sandbox: str) -> bool:
+        """Listen to a sandbox of this task, too. Returns whether it is new."""
+        if sandbox in self._mender.sandboxes:
+            return False
+        self._mender.sandboxes.add(sandbox)
+        await self._listen(entity_subjects(self._target.project, sandbox))
+        return True
+
+    def _show(self, events: list[Event]) -> None:
+        for event in events:
+            self._mender.note(event)
+            if not self._target.ends(event):
+                self._ready.append(event)
+            elif self._final is None:
+                self._final, self._ended_at = event, self._now()
+
+    async def _take(self, events: list[Event]) -> None:
+        for event in events:
+            await self._accept(event)
+
+    async def _tend(self) -> None:
+        if self._behind and self._now() >= self._catch_at:
+            self._behind = False
+            self._catching = self._mender.behind()
+            return
+        if self._mender.due():
+            await self._take(await self._mender.fill())
+        for gap in self._mender.hopeless():
+            self.missing.append(gap)
+            self._show(self._mender.order.give_up(gap))
+        if self._now() >= self._look_at:
+            await self._look()
+        await self._end_if_whole()
+
+    async def _catch_up(self, catching: AsyncGenerator[Event]) -> None:
+        """Read on in the history, until there is something to show."""
+        async for event in catching:
+            await self._accept(event)
+            if self._ready:
+                return
+        self._catching = None
+        if self._mender.silent:
+            self._behind, self._catch_at = True, self._now() + 10 * self._patience.retry
+
+    async def _look(self) -> None:
+        """See whether it has ended without our hearing of it: the broker promises nothing to a live subscriber."""
+        self._look_at = self._now() + self._patience.look
+        state = await self._standing()
+        self._behind = self._behind or self._quiet
+        self._quiet = True
+        if self._ended_at is None and (state in TASK_ENDED or state in SANDBOX_ENDED):
+            self._ended_at = self._now()
+
+    async def _standing(self) -> str | None:
+        try:
+            standing = await self._link.standing(self._target)
+        except HerdError as error:
+            if error.problem.code is not Code.NOT_FOUND:
+                return None
+            if self._fresh or self._mender.order.reached():
+                return None
+            raise
+        if standing.sandbox is not None and await self._join(standing.sandbox):
+            self._behind = True
+        return standing.state
+
+    async def _end_if_whole(self) -> None:
+        """End as soon as the last event, and what was said before it, are here, or have been waited for in vain."""
+        if self._mender.gaps() or (self._behind and not self._mender.silent):
+            return
+        if self._final is not None:
+            await self._end_with(self._final)
+        elif self._ended_at is not None:
+            await self._end_unheard(self._ended_at)
+
+    async def _end_with(self, final: Event) -> None:
+        needed = self._target.before_end(final)
+        if needed is None or self._mender.said(*needed):
+            await self._finish()
+        elif self._now() >= self._mender.retry_at:
+            await self._seek_tail(final, needed[0])
+
+    async def _seek_tail(self, final: Event, source: str) -> None:
+        stored = await self._mender.has(final)
+        await self._take(await self._mender.tail(source))
+        if self._mender.gaps():
+            return
+        if stored:
+            await self._finish()
+        elif self._mender.given_up_on(self._ended_at or self._now()):
+            await self._finish(Missing(source, self._mender.reached(source) + 1, None))
+
+    async def _end_unheard(self, since: float) -> None:
+        """It has ended, and the event that says so is not here."""
+        if self._mender.given_up_on(since):
+            source = self._target.source
+            await self._finish(Missing(source, self._mender.reached(source) + 1, None))
+        elif self._now() >= self._mender.retry_at:
+            self._mender.wait()
+            self._behind = True
+
+    async def _finish(self, gap: Missing | None = None) -> None:
+        if gap is not None:
+            self.missing.append(gap)
+        if self._final is not None:
+            self._ready.append(self._final)
+        await self.close()

@@ -1,0 +1,42 @@
+"""What following needs of a connection, whoever holds it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sandherd.client.target import Target
+
+
+class Subscription(Protocol):
+    """A live subscription, as nats-py has it."""
+
+    async def unsubscribe(self) -> None:
+        """Hear no more of it."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a target stands: its state and, for a task, its sandbox."""
+
+    state: str
+    sandbox: str | None = None
+
+
+class Link(Protocol):
+    """What following needs of a connection."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands at this moment."""
+
+    async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> Subscription:
+        """Hear everything that is said on a subject from the moment this returns."""
+
+    def on_change(self, tell: Callable[[bool], None]) -> Callable[[], None]:
+        """Be told of every reconnect (True) and of the connection's end (False). Returns how to be told no more."""
+
+    async def ask(self, request: Any) -> Any:
+        """Ask a service. Raises `HerdError`."""
+
+    async def standing(self, target: Target) -> Standing:
+        """How a target stands. Raises `HerdError`, with `not_found` if there is no such thing."""

@@ -1,0 +1,154 @@
+"""What a follower does about what it did not hear: whom it asks, how often, and when it goes on without."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.client.history import Ask, History, SilentHistoryError
+from sandherd.client.sequencing import Event, Missing, Sequencer
+from sandherd.client.target import SERVICE_TYPES, Target
+from sandherd.contracts.requests import AskEvents
+
+PAGE: Final = 500
+_SLOWEST: Final = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long to wait for what, in seconds."""
+
+    gap: float = 60.0
+    """For an event that the history, which answers, does not have yet."""
+    silence: float = 10.0
+    """For a history that does not answer, as when it is finding its way back to the broker like everybody else."""
+    beginning: float = 2.0
+    """The same when following begins, so that the live part is not kept waiting."""
+    look: float = 5.0
+    """Between two looks at whether it has ended without our hearing of it."""
+    retry: float = 0.1
+    """Between two questions about the same gap; grows to ten times that."""
+
+
+class Mender:
+    """Knows what was heard of a target, and fills in what was not. `now` is a monotonic clock in seconds."""
+
+    def __init__(
+        self, ask: Ask, target: Target, patience: Patience, now: Callable[[], float], *, fresh: bool = False
+    ) -> None:
+        self.order = Sequencer()
+        self.sandboxes: set[str] = {target.entity} if target.kind == "sandbox" else set()
+        self.retry_at = 0.0
+        self._history = History(ask, now)
+        self._target = target
+        self._patience = patience
+        self._now = now
+        self._begun = fresh
+        self._tries = 0
+        self._noticed: dict[Missing, float] = {}
+        self._types: dict[str, set[str]] = {}
+
+    def note(self, event: Event) -> None:
+        """Remember that it was shown."""
+        self._types.setdefault(event.source, set()).add(event.type)
+
+    def said(self, source: str, types: frozenset[str]) -> bool:
+        """Whether a source was heard to say one of these."""
+        return bool(self._types.get(source, set()) & types)
+
+    def reached(self, source: str) -> int:
+        """The last number of a source that was shown."""
+        return self.order.reached().get(source, 0)
+
+    def reconnected(self) -> None:
+        """Forget that the history was silent: so was everybody while the broker was away."""
+        self._history.silent_since = None
+        self._noticed.clear()
+
+    @property
+    def silent(self) -> bool:
+        """Whether the history did not answer when it was last asked."""
+        return self._history.silent_since is not None
+
+    def gaps(self) -> list[Missing]:
+        """What is missing now, with a note of since when."""
+        gaps = self.order.gaps()
+        self._noticed = {gap: self._noticed.get(gap, self._now()) for gap in gaps}
+        return gaps
+
+    def due(self) -> bool:
+        """Whether it is time to ask for what is missing."""
+        return bool(self.gaps()) and self._now() >= self.retry_at
+
+    def hopeless(self) -> list[Missing]:
+        """The gaps to go on without."""
+        return [gap for gap in self.gaps() if self.given_up_on(self._noticed[gap])]
+
+    def given_up_on(self, since: float) -> bool:
+        """Whether something has been waited for long enough, as the history answers or not."""
+        silent = self._history.silent_since
+        if silent is not None:
+            limit = self._patience.silence if self._begun else self._patience.beginning
+            # What is only late, and not lost, still gets a moment of its own.
+            return self._now() - silent > limit and self._now() - since > _SLOWEST * self._patience.retry
+        return self._now() - since > self._patience.gap
+
+    def wait(self) -> None:
+        """Put off the next question, the longer the oftener it was asked."""
+        self._tries = self._tries + 1 if self._now() < self.retry_at + self._patience.look else 1
+        self.retry_at = self._now() + self._patience.retry * min(_SLOWEST, self._tries)
+
+    async def fill(self) -> list[Event]:
+        """Ask for every gap once. Returns what was found."""
+        self.wait()
+        found: list[Event] = []
+        try:
+            for gap in self.gaps():
+                found += await self._history.within(gap)
+        except SilentHistoryError:
+            return found
+        return found
+
+    async def tail(self, source: str) -> list[Event]:
+        """What a source has said since it was last heard."""
+        self.wait()
+        request = AskEvents(source=source, after_sequence=self.reached(source), limit=PAGE)
+        try:
+            return [event async for event in self._history.events(request)]
+        except SilentHistoryError:
+            return []
+
+    async def has(self, event: Event) -> bool:
+        """Whether the history has an event, and so all that was said before."""
+        try:
+            return await self._history.has(event)
+        except SilentHistoryError:
+            return False
+
+    async def behind(self) -> AsyncGenerator[Event]:
+        """Everything that may have been said unheard: all from the beginning at first, later what came since.
+
+        Ends early if the history falls silent; `silent` tells.
+        """
+        try:
+            for request in self._questions():
+                async for event in self._history.events(request):
+                    yield event
+            self._begun = True
+        except SilentHistoryError:
+            return
+
+    def _questions(self) -> list[AskEvents]:
+        if not self._begun:
+            return self._from_the_beginning()
+        reached = self.order.reached()
+        sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes)])
+        since = [AskEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
+        return since + [
+            AskEvents(entity=sandbox, types=list(SERVICE_TYPES), limit=PAGE) for sandbox in sorted(self.sandboxes)
+        ]
+
+    def _from_the_beginning(self) -> list[AskEvents]:
+        if self._target.kind == "sandbox":
+            return [AskEvents(entity=self._target.entity, limit=PAGE)]
+        own = [AskEvents(task=self._target.entity, limit=PAGE)]
+        return own + [AskEvents(entity=sandbox, limit=PAGE) for sandbox in sorted(self.sandboxes)]

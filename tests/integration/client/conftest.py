@@ -1,0 +1,251 @@
+"""Neighbours for the client's tests: small responders, written with the contracts' models, on a real nats-server.
+
+What is said with `heard=False` is stored and never published: a core message that was lost on its way.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus
+from sandherd.client import Context, Herd
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentCompleted, AgentMessage, AgentShutdown, AgentStarted
+from sandherd.contracts.events.lifecycle import (
+    SandboxRequested,
+    SandboxTerminated,
+    TaskAssigned,
+    TaskCompleted,
+    TaskRunning,
+    TaskSubmitted,
+)
+from sandherd.contracts.requests import (
+    AskEvents,
+    EventList,
+    LiveSandboxes,
+    LiveTasks,
+    PastSandboxes,
+    PastTasks,
+    Reply,
+    Request,
+    SandboxList,
+    SandboxView,
+    StoredEvent,
+    TaskList,
+    TaskView,
+)
+from sandherd.contracts.states import SandboxState, TaskState
+from sandherd.contracts.subjects import Principal, event_subject, request_subject
+from sandherd.stack.broker import Broker
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TASK, SANDBOX = "task-one", "sbx-one"
+Answer = Callable[[Any], Any]
+
+
+class Neighbours:
+    """A spawner and an event-ingest that answer from memory, and a worker."""
+
+    def __init__(self, buses: dict[Principal, Bus]) -> None:
+        self.buses = buses
+        self.stored: list[Envelope[Any]] = []
+        self.tasks: dict[str, TaskView] = {}
+        self.sandboxes: dict[str, SandboxView] = {}
+        self.history_up = True
+        self.asked: list[Request[Any]] = []
+        self._numbers: dict[str, int] = {}
+        self._subscriptions: dict[str, Any] = {}
+
+    async def answer(self, principal: Principal, request: type[Request[Any]], give: Answer) -> None:
+        """Answer a request of every project, replacing what was answered before."""
+
+        async def on_message(message: Msg) -> None:
+            asked = request.model_validate_json(message.data)
+            self.asked.append(asked)
+            found = give(asked)
+            reply = Reply[Any](error=found) if isinstance(found, Problem) else Reply[Any](ok=found)
+            await message.respond(reply.model_dump_json(exclude_none=True).encode())
+
+        await self.silence(request)
+        subject = request_subject(request.type, "x").removesuffix("x") + "*"
+        self._subscriptions[request.type] = await self.buses[principal].client.subscribe(subject, cb=on_message)
+        await self.buses[principal].client.flush()
+
+    async def silence(self, request: type[Request[Any]]) -> None:
+        """Answer no more, as a service that is not there."""
+        if request.type in self._subscriptions:
+            await self._subscriptions.pop(request.type).unsubscribe()
+            for bus in self.buses.values():
+                await bus.client.flush()
+
+    async def answer_all(self) -> None:
+        """Be the spawner and event-ingest."""
+        spawner, ingest = Principal.SPAWNER, Principal.EVENT_INGEST
+        await self.answer(spawner, LiveTasks, lambda asked: TaskList(tasks=_chosen(self.tasks, asked.task)))
+        await self.answer(
+            spawner, LiveSandboxes, lambda asked: SandboxList(sandboxes=_chosen(self.sandboxes, asked.sandbox))
+        )
+        await self.answer(ingest, PastTasks, lambda _asked: TaskList(tasks=[]))
+        await self.answer(ingest, PastSandboxes, lambda _asked: SandboxList(sandboxes=[]))
+        await self.answer(ingest, AskEvents, self.events)
+
+    def events(self, asked: AskEvents) -> EventList | Problem:
+        """What event-ingest answers, from memory."""
+        if not self.history_up:
+            return Problem(code=Code.UNAVAILABLE, message="Postgres is away")
+        start = int(asked.cursor or 0)
+        numbered = [(n, e) for n, e in enumerate(self.stored, 1) if n > start and _is_asked_for(e, asked)]
+        page = numbered[: asked.limit]
+        cursor = str(page[-1][0]) if len(numbered) > len(page) else None
+        events = [
+            StoredEvent(stream_sequence=n, envelope=e.model_dump(mode="json", exclude_none=True)) for n, e in page
+        ]
+        return EventList(events=events, next_cursor=cursor)
+
+    async def say(
+        self, source: str, data: EventData, *, heard: bool = True, stored: bool = True, entity: str | None = None
+    ) -> Envelope[Any]:
+        """Say the next event of a source: `sandbox/…`, `spawner/…` or `message-relay/…`."""
+        service, _, about = source.partition("/")
+        self._numbers[source] = number = self._numbers.get(source, 0) + 1
+        event = self.envelope(f"/sandherd/{source}", number, data, entity or about)
+        if stored:
+            self.stored.append(event)
+        if heard:
+            principal = Principal.WORKER if service == "sandbox" else Principal(service)
+            await self.publish(principal, event)
+        return event
+
+    def envelope(self, source: str, number: int, data: EventData, entity: str) -> Envelope[Any]:
+        """An event of the one task or its sandbox."""
+        sandbox = SANDBOX if entity == SANDBOX else None
+        return wrap(
+            data,
+            data.type,
+            source=source,
+            sequence=number,
+            project="default",
+            subject=entity,
+            time=NOW,
+            taskid=TASK,
+            sandboxid=sandbox,
+        )
+
+    async def publish(self, principal: Principal, event: Envelope[Any]) -> None:
+        """Put an event on its subject, so that every listener was told when this returns."""
+        bus = self.buses[principal]
+        await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
+        await bus.client.flush()
+
+    async def begin(self, before_start: Callable[[], Awaitable[None]] | None = None, **lost: bool) -> None:
+        """A task is submitted and its agent starts. `lost` names what is not heard."""
+        spawner = f"spawner/{TASK}"
+        self.tasks[TASK] = a_task(TaskState.RUNNING)
+        self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
+        heard = {name: False for name, value in lost.items() if value}
+        await self.say(
+            spawner,
+            TaskSubmitted(task="do it", harness="command", runtime="process"),
+            heard=heard.get("submitted", True),
+        )
+        await self.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), heard=heard.get("requested", True))
+        await self.say(spawner, TaskAssigned(sandbox=SANDBOX), heard=heard.get("assigned", True))
+        if before_start is not None:
+            await before_start()
+        await self.say(
+            f"sandbox/{SANDBOX}",
+            AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5),
+            heard=heard.get("started", True),
+        )
+        await self.say(spawner, TaskRunning(sandbox=SANDBOX), heard=heard.get("running", True))
+
+    async def chat(self, text: str, *, heard: bool = True, stored: bool = True) -> Envelope[Any]:
+        """The agent says something."""
+        said = AgentMessage(content=text, content_length=len(text))
+        return await self.say(f"sandbox/{SANDBOX}", said, heard=heard, stored=stored)
+
+    async def complete(self, *, agent_heard: bool = True, task_heard: bool = True, stored: bool = True) -> None:
+        """The agent ends, and the task with it."""
+        await self.say(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), heard=agent_heard, stored=stored)
+        self.tasks[TASK] = a_task(TaskState.COMPLETED)
+        await self.say(f"spawner/{TASK}", TaskCompleted(sandbox=SANDBOX), heard=task_heard, stored=stored)
+
+    async def go(self, *, shutdown_heard: bool = True) -> None:
+        """The sandbox ends."""
+        last = AgentShutdown(reason="done", timestamp=NOW)
+        await self.say(f"sandbox/{SANDBOX}", last, heard=shutdown_heard)
+        self.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
+        await self.say(f"spawner/{SANDBOX}", SandboxTerminated(runtime="process", reason="done"))
+
+
+def a_task(state: TaskState) -> TaskView:
+    return TaskView(project="default", task=TASK, state=state, sandbox=SANDBOX, submitted_at=NOW, text="do it")
+
+
+def a_sandbox(state: SandboxState) -> SandboxView:
+    return SandboxView(project="default", sandbox=SANDBOX, state=state, task=TASK, runtime="process", requested_at=NOW)
+
+
+def _chosen(views: dict[str, Any], name: str | None) -> list[Any]:
+    return [view for key, view in views.items() if name in {None, key}]
+
+
+def _stored(number: int, event: Envelope[Any]) -> StoredEvent:
+    return StoredEvent(stream_sequence=number, envelope=event.model_dump(mode="json", exclude_none=True))
+
+
+def _is_asked_for(event: Envelope[Any], asked: AskEvents) -> bool:
+    return all(
+        (
+            asked.task in {None, event.taskid},
+            asked.entity in {None, event.subject},
+            asked.sandbox in {None, event.sandboxid},
+            asked.source in {None, event.source},
+            not asked.types or event.type in asked.types,
+            asked.after_sequence is None or event.sequence > asked.after_sequence,
+        )
+    )
+
+
+@pytest.fixture
+async def neighbours(herd: Broker) -> AsyncIterator[Neighbours]:
+    """Everybody there, and answering."""
+    async with AsyncExitStack() as stack:
+        buses = {
+            principal: await stack.enter_async_context(herd.bus(principal, sandbox=SANDBOX))
+            for principal in (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MESSAGE_RELAY, Principal.WORKER)
+        }
+        found = Neighbours(buses)
+        await found.answer_all()
+        yield found
+
+
+@pytest.fixture
+def context(herd: Broker) -> Context:
+    """A person in the default project."""
+    return Context(nats_url=herd.url, credentials=herd.credentials(Principal.CLIENT), project="default", home=herd.home)
+
+
+@pytest.fixture
+async def client(context: Context) -> AsyncIterator[Herd]:
+    """A connected client."""
+    async with Herd.connect(context) as connected:
+        yield connected
+
+
+@asynccontextmanager
+async def in_background(work: Awaitable[Any]) -> AsyncIterator["asyncio.Future[Any]"]:
+    """Run something beside the test; it is over when this ends."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,249 @@
+"""Following, against a real broker: nothing is lost, whatever the live subscription loses."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandherd.client import Following, Herd, HerdError
+from sandherd.client.mending import Patience
+from sandherd.client.sequencing import Missing
+from sandherd.contracts.requests import AskEvents, LiveTasks
+from sandherd.contracts.states import TaskState
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+TASK, SANDBOX = "task-one", "sbx-one"
+QUICK = Patience(gap=20, silence=0.3, beginning=0.1, look=0.1, retry=0.02)
+Neighbours = Any
+
+
+async def told(following: Following) -> list[str]:
+    """Everything, to the end, as `<source's last part>#<sequence>`."""
+    return [f"{event.source.removeprefix('/sandherd/')}#{event.sequence}" async for event in following]
+
+
+def in_order(lines: list[str]) -> bool:
+    """Whether each source counts from 1 without a hole."""
+    by_source: dict[str, list[int]] = {}
+    for line in lines:
+        source, _, number = line.partition("#")
+        by_source.setdefault(source, []).append(int(number))
+    return all(numbers == list(range(1, len(numbers) + 1)) for numbers in by_source.values())
+
+
+async def test_a_fresh_task_is_told_from_its_first_event_to_its_last(client: Herd, neighbours: Neighbours) -> None:
+    """Listening before it is submitted, a follower hears everything live and asks the history nothing."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin()
+        for n in range(50):
+            await neighbours.chat(f"line {n}")
+        await neighbours.complete()
+        lines = await told(following)
+    assert in_order(lines)
+    assert len(lines) == 5 + 50 + 2
+    assert lines[-1] == f"spawner/{TASK}#4"
+    assert following.whole
+    assert not [asked for asked in neighbours.asked if isinstance(asked, AskEvents) and asked.task]
+
+
+@pytest.mark.parametrize("lost", ["submitted", "requested", "assigned", "started", "running"])
+async def test_a_lost_beginning_is_filled_in(client: Herd, neighbours: Neighbours, lost: str) -> None:
+    """Whichever of the first events the live subscription loses, it is shown in its place."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin(**{lost: True})
+        await neighbours.chat("hello")
+        await neighbours.complete()
+        lines = await told(following)
+    assert in_order(lines)
+    assert len(lines) == 8
+    assert following.whole
+
+
+async def test_lost_messages_are_shown_in_their_place(client: Herd, neighbours: Neighbours) -> None:
+    """Every third event of the agent is lost on its way; all are shown, in order and once."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin()
+        for n in range(60):
+            await neighbours.chat(f"line {n}", heard=n % 3 != 1)
+        await neighbours.complete()
+        lines = await told(following)
+    assert in_order(lines)
+    assert lines.count(f"sandbox/{SANDBOX}#30") == 1
+    assert len(lines) == 5 + 60 + 2
+    assert following.whole
+
+
+@pytest.mark.parametrize(("agent", "task"), [(False, True), (True, False), (False, False)])
+async def test_a_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: bool, task: bool) -> None:
+    """An end that was not heard, the agent's or the task's, is found without waiting for another event."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin()
+        await neighbours.complete(agent_heard=agent, task_heard=task)
+        lines = await told(following)
+    assert in_order(lines)
+    assert len(lines) == 7
+    assert lines[-1] == f"spawner/{TASK}#4"
+    assert following.whole
+
+
+async def test_a_late_event_is_waited_for(client: Herd, neighbours: Neighbours) -> None:
+    """The history may store an event later than it answers: the gap is asked for again."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin()
+        late = await neighbours.chat("late", heard=False, stored=False)
+        await neighbours.complete()
+        shown = asyncio.ensure_future(told(following))
+        await until(lambda: any(getattr(asked, "after_sequence", None) == 1 for asked in neighbours.asked))
+        neighbours.stored.append(late)
+        lines = await shown
+    assert in_order(lines)
+    assert len(lines) == 8
+
+
+async def test_a_task_that_has_ended_is_told_from_the_history(client: Herd, neighbours: Neighbours) -> None:
+    """Following what is over shows all of it, in order, and ends."""
+    await neighbours.begin()
+    for n in range(1200):
+        neighbours.stored.append(
+            neighbours.envelope(f"/sandherd/sandbox/{SANDBOX}", n + 2, neighbours.stored[3].data, SANDBOX)
+        )
+    neighbours._numbers[f"sandbox/{SANDBOX}"] = 1201
+    await neighbours.complete()
+    following = client.follow(task=TASK, patience=QUICK)
+    lines = await told(following)
+    assert in_order(lines)
+    assert len(lines) == 5 + 1200 + 2
+    assert following.whole
+
+
+async def test_following_goes_on_after_a_reconnect(client: Herd, neighbours: Neighbours) -> None:
+    """What was said while the connection was away is shown when it is back, in order and once."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        shown = asyncio.ensure_future(told(following))
+        await neighbours.begin()
+        for n in range(6):
+            before = client.connection.bus.reconnects
+            await neighbours.chat(f"before {n}")
+            await client.connection.bus.client.force_reconnect()
+            await neighbours.chat(f"during {n}", heard=n % 2 == 0)
+            await until(lambda before=before: client.connection.bus.reconnects > before)  # type: ignore[misc]
+        await neighbours.complete()
+        lines = await shown
+    assert in_order(lines)
+    assert len(lines) == 5 + 12 + 2
+    assert following.whole
+
+
+async def test_following_survives_the_broker(client: Herd, neighbours: Neighbours, herd: Broker) -> None:
+    """A broker that is killed and comes back costs a follower nothing."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        shown = asyncio.ensure_future(told(following))
+        await neighbours.begin()
+        await neighbours.chat("before")
+        await herd.kill()
+        await neighbours.chat("during", heard=False)
+        await herd.restart()
+        buses = [client.connection.bus, *neighbours.buses.values()]
+        await until(lambda: all(bus.connected for bus in buses))
+        await neighbours.chat("after")
+        await neighbours.complete()
+        lines = await shown
+    assert in_order(lines)
+    assert len(lines) == 10
+    assert following.whole
+
+
+async def test_without_a_history_the_live_part_goes_on(client: Herd, neighbours: Neighbours) -> None:
+    """With Postgres down, what is heard live is shown to the end, and what is missing is named."""
+    neighbours.history_up = False
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin(lambda: joined(following))
+        await neighbours.chat("heard")
+        await neighbours.chat("lost", heard=False)
+        await neighbours.chat("heard again")
+        await neighbours.complete()
+        lines = await told(following)
+    assert lines[-1] == f"spawner/{TASK}#4"
+    assert f"sandbox/{SANDBOX}#4" in lines
+    assert following.missing == [Missing(f"/sandherd/sandbox/{SANDBOX}", 3, 3)]
+
+
+async def test_without_a_history_a_late_follower_says_what_it_lacks(client: Herd, neighbours: Neighbours) -> None:
+    """Coming late with event-ingest away, the live part is shown and the beginning is named as missing."""
+    await neighbours.begin()
+    await neighbours.silence(AskEvents)
+    async with client.follow(task=TASK, patience=QUICK) as following:
+        shown = asyncio.ensure_future(told(following))
+        await joined(following)
+        await neighbours.chat("heard")
+        await neighbours.complete()
+        lines = await shown
+    assert lines[-1] == f"spawner/{TASK}#4"
+    assert f"sandbox/{SANDBOX}#2" in lines
+    assert Missing(f"/sandherd/sandbox/{SANDBOX}", 1, 1) in following.missing
+
+
+async def test_an_end_that_nobody_can_tell_is_an_end(client: Herd, neighbours: Neighbours) -> None:
+    """Without history, and with the last event lost, a follower ends by the live state and says what it lacks."""
+    neighbours.history_up = False
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin(lambda: joined(following))
+        await neighbours.complete(task_heard=False)
+        lines = await told(following)
+    assert in_order(lines)
+    assert following.missing == [Missing(f"/sandherd/spawner/{TASK}", 4, None)]
+
+
+async def test_a_sandbox_is_followed_to_its_last_word(client: Herd, neighbours: Neighbours) -> None:
+    """A sandbox's story ends when it is gone, with the worker's last word in it even if that was lost."""
+    async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
+        await neighbours.begin()
+        await neighbours.complete()
+        await neighbours.go(shutdown_heard=False)
+        lines = await told(following)
+    assert in_order(lines)
+    assert f"sandbox/{SANDBOX}#3" in lines
+    assert lines[-1] == f"spawner/{SANDBOX}#2"
+    assert not [line for line in lines if line.startswith(f"spawner/{TASK}")]
+
+
+async def test_what_does_not_exist_is_an_error(client: Herd, neighbours: Neighbours) -> None:
+    """Following an unknown task says so, with what helps, instead of waiting for ever."""
+    with pytest.raises(HerdError) as raised:
+        await told(client.follow(task="task-unknown", patience=QUICK))
+    assert "sandherd tasks list" in raised.value.line
+
+
+async def test_what_may_not_stand_on_a_subject_is_not_shown(client: Herd, neighbours: Neighbours) -> None:
+    """A worker that speaks in another's name is not believed."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin()
+        forged = neighbours.envelope(f"/sandherd/spawner/{TASK}", 4, neighbours.stored[3].data, SANDBOX)
+        await neighbours.publish(Principal.WORKER, forged)
+        await neighbours.complete()
+        lines = await told(following)
+    assert in_order(lines)
+    assert len(lines) == 7
+
+
+async def test_waiting_gives_the_task_as_it_ended(client: Herd, neighbours: Neighbours) -> None:
+    """`wait` returns when the task has ended, with its last state."""
+    await neighbours.begin()
+    waiting = asyncio.ensure_future(client.wait(TASK))
+    await until(lambda: any(isinstance(asked, LiveTasks) for asked in neighbours.asked))
+    await neighbours.complete()
+    assert (await waiting).state is TaskState.COMPLETED
+
+
+async def joined(following: Following) -> None:
+    """Wait until a follower listens to the sandbox, as it does long before a real one speaks."""
+    await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._subscriptions)
+    await following._link.bus.client.flush()  # type: ignore[attr-defined]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; the test's own time limit ends it."""
+    while not condition():  # noqa: ASYNC110  # any condition, also of another connection
+        await asyncio.sleep(0.01)

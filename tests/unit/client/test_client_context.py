@@ -1,0 +1,77 @@
+"""Where the herd is: parameter, environment, context file, default."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandherd.client.context import Context, holder
+from sandherd.client.errors import HerdError
+
+
+def a_home(tmp_path: Path, **more: object) -> Path:
+    facts = {
+        "nats_url": "nats://stack:1",
+        "creds": {"client-default": str(tmp_path / "client.creds"), "operator": str(tmp_path / "operator.creds")},
+        "services": {"spawner": {"http": "http://127.0.0.1:9"}},
+    }
+    (tmp_path / "context.json").write_text(json.dumps(facts | more))
+    return tmp_path
+
+
+def test_the_strongest_source_wins(tmp_path: Path) -> None:
+    """A parameter is stronger than the environment, which is stronger than the stack's context."""
+    home = a_home(tmp_path)
+    environ = {"SANDHERD_HOME": str(home)}
+    assert Context.resolve(environ=environ).nats_url == "nats://stack:1"
+    environ |= {"NATS_URL": "nats://env:2"}
+    assert Context.resolve(environ=environ).nats_url == "nats://env:2"
+    found = Context.resolve(nats_url="nats://given:3", environ=environ)
+    assert found.nats_url == "nats://given:3"
+    assert found.sources["nats_url"] == "parameter"
+    assert found.sources["credentials"] == "context"
+
+
+def test_without_a_stack_there_are_defaults(tmp_path: Path) -> None:
+    """No context file is no error: the default broker, without a credential."""
+    found = Context.resolve(home=tmp_path, environ={})
+    assert (found.nats_url, found.credentials, found.project) == ("nats://127.0.0.1:4222", None, "default")
+
+
+def test_the_role_and_the_project_choose_the_credential(tmp_path: Path) -> None:
+    """A person uses the project's client credential; where there is none, or it may not, the operator's."""
+    home = a_home(tmp_path)
+    assert Context.resolve(home=home, environ={}).credentials == tmp_path / "client.creds"
+    assert Context.resolve(home=home, environ={}, role="operator").credentials == tmp_path / "operator.creds"
+    assert Context.resolve(home=home, environ={}, project="other").credentials == tmp_path / "operator.creds"
+    environ = {"SANDHERD_CREDENTIALS": "/own.creds"}
+    assert Context.resolve(home=home, environ=environ, role="operator").credentials == Path("/own.creds")
+
+
+@pytest.mark.parametrize("text", ["{", "\x00", "[1"])
+def test_a_broken_context_names_the_remedy(tmp_path: Path, text: str) -> None:
+    """A context file that can't be read is said to be so, with what helps."""
+    (tmp_path / "context.json").write_text(text)
+    with pytest.raises(HerdError) as raised:
+        Context.resolve(home=tmp_path, environ={})
+    assert "sandherd up" in raised.value.line
+
+
+@pytest.mark.parametrize("project", ["*", ">", "a.b", "", "A", "a" * 64])
+def test_a_hostile_project_is_refused(tmp_path: Path, project: str) -> None:
+    """A project that could open somebody else's tree gets nowhere."""
+    with pytest.raises(HerdError) as raised:
+        Context.resolve(home=tmp_path, project=project, environ={})
+    assert raised.value.problem.field == "project"
+
+
+def test_a_credential_that_is_none_names_the_remedy(tmp_path: Path) -> None:
+    """A file that is no credential is refused before anything is sent, with what helps."""
+    path = tmp_path / "x.creds"
+    for text in ("", "eyJhbGciOiJub25lIn0.e30.x", "-----BEGIN NATS USER JWT-----\neyJ\n"):
+        path.write_text(text)
+        with pytest.raises(HerdError, match="no credentials file") as raised:
+            holder(path)
+        assert "SANDHERD_CREDENTIALS" in raised.value.line
+    with pytest.raises(HerdError):
+        holder(tmp_path / "absent.creds")
