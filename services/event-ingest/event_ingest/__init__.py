@@ -1,0 +1,1 @@
+"""event-ingest: the only writer of Postgres, and who answers about the past."""

@@ -1,0 +1,237 @@
+"""What events say of tasks, sandboxes and messages, folded so that the order in which they come does not matter.
+
+Pure. Each part of a row is the word of the event with the highest `sequence` that speaks of it, or the earliest or
+greatest of what was said; all of these give the same whatever comes first and however often. The statements in
+`event_ingest.statements` fold a batch into the tables by the same rule.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Final
+
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.lifecycle import (
+    SandboxEvent,
+    SandboxFailed,
+    SandboxSpawned,
+    TaskEvent,
+    TaskFailed,
+    TaskSubmitted,
+)
+from sandherd.contracts.events.message import MessageQueued
+from sandherd.contracts.states import MessageState, SandboxState, TaskState
+
+TASK_STATES: Final[Mapping[str, TaskState]] = {
+    "task.submitted": TaskState.PENDING,
+    "task.assigned": TaskState.ASSIGNED,
+    "task.running": TaskState.RUNNING,
+    "task.completed": TaskState.COMPLETED,
+    "task.failed": TaskState.FAILED,
+    "task.cancelled": TaskState.CANCELLED,
+    "task.retry_scheduled": TaskState.PENDING,
+}
+SANDBOX_STATES: Final[Mapping[str, SandboxState]] = {
+    "sandbox.requested": SandboxState.REQUESTED,
+    "sandbox.spawned": SandboxState.SPAWNING,
+    "sandbox.running": SandboxState.RUNNING,
+    "sandbox.paused": SandboxState.PAUSED,
+    "sandbox.resumed": SandboxState.RUNNING,
+    "sandbox.stopping": SandboxState.STOPPING,
+    "sandbox.terminated": SandboxState.TERMINATED,
+    "sandbox.failed": SandboxState.FAILED,
+}
+MESSAGE_STATES: Final[Mapping[str, MessageState]] = {f"message.{state.value}": state for state in MessageState}
+
+CLOSING: Final = (
+    "agent.shutdown",
+    "task.completed",
+    "task.failed",
+    "task.cancelled",
+    "task.rejected",
+    "sandbox.terminated",
+    "sandbox.failed",
+    "message.acknowledged",
+    "message.expired",
+    "message.rejected",
+)
+"""After one of these its source has nothing more to say, unless it says so with a higher number."""
+
+Key = tuple[str, str]
+"""A project, and a name in it."""
+
+
+@dataclass(slots=True)
+class TaskRow:
+    """What a batch says of a task. The fields are the columns, in the order of the statement."""
+
+    project: str
+    task: str
+    state: str = ""
+    state_sequence: int = 0
+    state_at: datetime | None = None
+    attempt: int = 1
+    error: str | None = None
+    error_type: str | None = None
+    result: str | None = None
+    text: str | None = None
+    harness: str | None = None
+    runtime: str | None = None
+    submitted_at: datetime | None = None
+    sandbox: str | None = None
+    sandbox_sequence: int = 0
+    started_at: datetime | None = None
+    started_sequence: int = 0
+
+    def absorb(self, event: Envelope[Any]) -> None:
+        """Take in what a task's event says."""
+        data: Any = event.data
+        self.submitted_at = earliest(self.submitted_at, event.time)
+        if event.sequence > self.state_sequence:
+            self._become(event, data)
+        if isinstance(data, TaskSubmitted):
+            self.text, self.harness, self.runtime = storable(data.task), storable(data.harness), storable(data.runtime)
+        sandbox = getattr(data, "sandbox", None)
+        if sandbox is not None and event.sequence > self.sandbox_sequence:
+            self.sandbox, self.sandbox_sequence = sandbox, event.sequence
+        if event.type == "task.running" and event.sequence > self.started_sequence:
+            self.started_at, self.started_sequence = event.time, event.sequence
+
+    def _become(self, event: Envelope[Any], data: Any) -> None:
+        self.state, self.state_sequence, self.state_at = TASK_STATES[event.type].value, event.sequence, event.time
+        self.attempt = data.attempt
+        error = data.error if isinstance(data, TaskFailed) else getattr(data, "reason", None)
+        self.error = storable(error)
+        self.error_type = storable(getattr(data, "error_type", None))
+        result = getattr(data, "result", None)
+        self.result = None if result is None else json.dumps(result)
+
+
+@dataclass(slots=True)
+class SandboxRow:
+    """What a batch says of a sandbox. Its task is the spawner's word, never the agent's."""
+
+    project: str
+    sandbox: str
+    state: str | None = None
+    state_sequence: int = 0
+    state_at: datetime | None = None
+    runtime: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    task: str | None = None
+    attempt: int = 1
+    isolation: str | None = None
+    requested_at: datetime | None = None
+    running_at: datetime | None = None
+
+    def absorb(self, event: Envelope[Any]) -> None:
+        """Take in what a sandbox's event says."""
+        data: Any = event.data
+        self.requested_at = earliest(self.requested_at, event.time)
+        self.belong(event.taskid, 1)
+        if event.sequence > self.state_sequence:
+            self._become(event, data)
+        if isinstance(data, SandboxSpawned):
+            self.isolation = storable(data.isolation)
+        if event.type == "sandbox.running":
+            self.running_at = earliest(self.running_at, event.time)
+
+    def belong(self, task: str | None, attempt: int) -> None:
+        """Take in whose sandbox it is: one attempt of one task, for ever."""
+        self.task = self.task if task is None else max(self.task or "", task)
+        self.attempt = max(self.attempt, attempt)
+
+    def _become(self, event: Envelope[Any], data: SandboxEvent) -> None:
+        self.state, self.state_sequence, self.state_at = SANDBOX_STATES[event.type].value, event.sequence, event.time
+        self.runtime = storable(data.runtime)
+        self.reason = storable(getattr(data, "reason", None))
+        self.error = storable(data.error) if isinstance(data, SandboxFailed) else None
+
+
+@dataclass(slots=True)
+class MessageRow:
+    """What a batch says of a message."""
+
+    project: str
+    message: str
+    sandbox: str
+    state: str = ""
+    state_sequence: int = 0
+    state_at: datetime | None = None
+    reason: str | None = None
+    message_type: str = "user_message"
+    sender_id: str | None = None
+    correlation_id: str | None = None
+    queued_at: datetime | None = None
+
+    def absorb(self, event: Envelope[Any]) -> None:
+        """Take in what a message's event says."""
+        data: Any = event.data
+        if event.sequence > self.state_sequence:
+            self.state, self.state_sequence, self.state_at = (
+                MESSAGE_STATES[event.type].value,
+                event.sequence,
+                event.time,
+            )
+            self.message_type = storable(data.message_type) or ""
+            self.reason = storable(getattr(data, "reason", None))
+        if isinstance(data, MessageQueued):
+            self.queued_at = earliest(self.queued_at, event.time)
+            self.sender_id, self.correlation_id = storable(data.sender_id), storable(data.correlation_id)
+
+
+@dataclass(slots=True)
+class Folded:
+    """What a batch says, by entity."""
+
+    tasks: dict[Key, TaskRow] = field(default_factory=dict)
+    sandboxes: dict[Key, SandboxRow] = field(default_factory=dict)
+    messages: dict[Key, MessageRow] = field(default_factory=dict)
+
+    def absorb(self, event: Envelope[Any]) -> None:
+        """Take in one event; most speak of no state and change nothing."""
+        if event.type in TASK_STATES:
+            self._absorb_task(event)
+        elif event.type in SANDBOX_STATES:
+            self._sandbox(event.project, event.subject).absorb(event)
+        elif event.type in MESSAGE_STATES:
+            key = event.project, event.data.message_id
+            self.messages.setdefault(key, MessageRow(*key, sandbox=event.subject)).absorb(event)
+
+    def _absorb_task(self, event: Envelope[Any]) -> None:
+        key = event.project, event.subject
+        self.tasks.setdefault(key, TaskRow(*key)).absorb(event)
+        data: TaskEvent = event.data
+        sandbox = getattr(data, "sandbox", None)
+        if sandbox is not None:
+            self._sandbox(event.project, sandbox).belong(event.subject, data.attempt)
+
+    def _sandbox(self, project: str, sandbox: str) -> SandboxRow:
+        return self.sandboxes.setdefault((project, sandbox), SandboxRow(project, sandbox))
+
+
+def folded(events: Iterable[Envelope[EventData]]) -> Folded:
+    """What these events say, whatever their order."""
+    found = Folded()
+    for event in events:
+        if not event.type.startswith("agent."):
+            found.absorb(event)
+    return found
+
+
+def as_row(row: TaskRow | SandboxRow | MessageRow) -> tuple[Any, ...]:
+    """The values, in the order of the columns."""
+    return tuple(getattr(row, column.name) for column in fields(row))
+
+
+def earliest(one: datetime | None, other: datetime | None) -> datetime | None:
+    """The earlier of two times, of which one may not be known."""
+    return min((time for time in (one, other) if time is not None), default=None)
+
+
+def storable(text: str | None) -> str | None:
+    """`text` without the one character that Postgres can't keep in a text."""
+    return text if text is None else text.replace("\x00", "\N{REPLACEMENT CHARACTER}")

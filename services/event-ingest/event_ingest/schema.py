@@ -1,0 +1,25 @@
+"""The schema, kept ready: migrated once, and with a partition for each day to come."""
+
+from collections.abc import Callable
+from datetime import date, datetime
+
+from event_ingest.database import Connection
+from event_ingest.migrating import migrate
+from event_ingest.partitions import ensure_partitions
+
+
+class Schema:
+    """Prepares the database at the first look, and anew on each day. Does nothing in between."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._ready_on: date | None = None
+
+    async def prepare(self, connection: Connection) -> None:
+        """Raises `MigrationRefusedError` if the database is not for this version of the service."""
+        now = self._now()
+        if self._ready_on == now.date():
+            return
+        await migrate(connection)
+        await ensure_partitions(connection, now)
+        self._ready_on = now.date()

@@ -1,0 +1,132 @@
+"""The statements that store a batch. Each takes one list for each column and sorts, so that replicas can't deadlock."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Final
+
+from event_ingest.folding import CLOSING, MessageRow, SandboxRow, TaskRow
+from event_ingest.rows import COLUMNS
+
+_NAMES: Final = ", ".join(name for name, _ in COLUMNS)
+_GIVEN: Final = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(COLUMNS, 1))
+_CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
+
+STORE: Final = f"""
+with given as (
+    select * from unnest({_GIVEN}) as r ({_NAMES})
+), stored as (
+    insert into events ({_NAMES}, size)
+    select {_NAMES.replace("envelope", "envelope::json")}, octet_length(envelope) from given order by id
+    on conflict (id) do nothing
+    returning id, project, source, entity, sequence, type, time
+), heard as (
+    insert into sources as s
+    select project, source, entity, count(*), max(sequence), sum(sequence),
+        coalesce(max(sequence) filter (where type in ({_CLOSING})), 0), max(time),
+        count(*) filter (where type = 'agent.heartbeat'),
+        min(time) filter (where type = 'agent.heartbeat'),
+        max(time) filter (where type = 'agent.heartbeat')
+    from stored group by project, source, entity order by project, source, entity
+    on conflict (project, source, entity) do update set
+        stored = s.stored + excluded.stored,
+        highest = greatest(s.highest, excluded.highest),
+        sequence_sum = s.sequence_sum + excluded.sequence_sum,
+        closing = greatest(s.closing, excluded.closing),
+        last_at = greatest(s.last_at, excluded.last_at),
+        heartbeats = s.heartbeats + excluded.heartbeats,
+        first_heartbeat = least(s.first_heartbeat, excluded.first_heartbeat),
+        last_heartbeat = greatest(s.last_heartbeat, excluded.last_heartbeat)
+)
+select array_agg(id) from stored
+"""  # noqa: S608  # names of ours, no values
+"""Store what is new, and count it where it came from. Returns the ids that were new."""
+
+TWICE: Final = """
+select g.place
+from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[]) with ordinality
+    as g (id, project, source, sequence, type, place)
+join events e using (id)
+where (e.project, e.source, e.sequence, e.type) is distinct from (g.project, g.source, g.sequence, g.type)
+"""
+"""Which of these are not what is stored under their id."""
+
+REFUSED: Final = """
+insert into refusals as r select project, duplicates from unnest($1::text[], $2::bigint[]) as g (project, duplicates)
+order by project
+on conflict (project) do update set duplicates = r.duplicates + excluded.duplicates
+"""
+
+_TYPES: Final = {
+    "state_sequence": "integer",
+    "sandbox_sequence": "integer",
+    "started_sequence": "integer",
+    "attempt": "integer",
+    "result": "text",
+}
+
+
+def _upsert(table: str, row: type, key: str, changes: Sequence[str]) -> str:
+    names = [column.name for column in fields(row)]
+    given = ", ".join(f"${place}::{_kind(name)}[]" for place, name in enumerate(names, 1))
+    chosen = ", ".join("result::json" if name == "result" else name for name in names)
+    return (
+        f"insert into {table} as t ({', '.join(names)}) "  # noqa: S608  # names of ours, no values
+        f"select {chosen} from unnest({given}) as r ({', '.join(names)}) order by project, {key} "
+        f"on conflict (project, {key}) do update set {', '.join(changes)}"
+    )
+
+
+def _kind(name: str) -> str:
+    return "timestamptz" if name.endswith("_at") else _TYPES.get(name, "text")
+
+
+def _latest(sequence: str, *names: str) -> str:
+    """The word of the event with the higher number."""
+    return ", ".join(
+        f"{name} = case when excluded.{sequence} > t.{sequence} then excluded.{name} else t.{name} end"
+        for name in (*names, sequence)
+    )
+
+
+def _said_once(*names: str) -> str:
+    """The word of the only event that speaks of it."""
+    return ", ".join(f"{name} = coalesce(excluded.{name}, t.{name})" for name in names)
+
+
+def _folded(function: str, *names: str) -> str:
+    return ", ".join(f"{name} = {function}(excluded.{name}, t.{name})" for name in names)
+
+
+FOLD_TASKS: Final = _upsert(
+    "tasks",
+    TaskRow,
+    "task",
+    [
+        _latest("state_sequence", "state", "state_at", "attempt", "error", "error_type", "result"),
+        _latest("sandbox_sequence", "sandbox"),
+        _latest("started_sequence", "started_at"),
+        _said_once("text", "harness", "runtime"),
+        _folded("least", "submitted_at"),
+    ],
+)
+FOLD_SANDBOXES: Final = _upsert(
+    "sandboxes",
+    SandboxRow,
+    "sandbox",
+    [
+        _latest("state_sequence", "state", "state_at", "runtime", "reason", "error"),
+        _said_once("isolation"),
+        _folded("least", "requested_at", "running_at"),
+        _folded("greatest", "task", "attempt"),
+    ],
+)
+FOLD_MESSAGES: Final = _upsert(
+    "messages",
+    MessageRow,
+    "message",
+    [
+        _latest("state_sequence", "state", "state_at", "reason", "message_type"),
+        _said_once("sender_id", "correlation_id"),
+        _folded("least", "queued_at"),
+    ],
+)
