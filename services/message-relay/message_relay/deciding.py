@@ -1,0 +1,94 @@
+"""What is to be done with a message: pure decisions. The time is passed in."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events.message import (
+    MessageAcknowledged,
+    MessageDelivered,
+    MessageExpired,
+    MessageQueued,
+    MessageRejected,
+)
+from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
+
+
+class Step(Enum):
+    """What to do with the first message that waits."""
+
+    HAND = "hand"
+    EXPIRE = "expire"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A sandbox that takes no message any more, and why, for people to read."""
+
+    reason: str
+
+
+def accepted(command: Envelope[SendMessage], at: datetime) -> InboxMessage:
+    """The message as it waits. `at` is the broker's time of the command: a sender's clock decides nothing."""
+    data = command.data
+    return InboxMessage(
+        message=data.message,
+        project=command.project,
+        sandbox=data.sandbox,
+        content=data.content,
+        message_type=data.message_type,
+        sender_id=data.sender_id,
+        correlation_id=data.correlation_id,
+        sent_at=at,
+        expires_at=at + timedelta(seconds=data.expires_seconds),
+        traceparent=command.traceparent,
+    )
+
+
+def ended(sandbox: str, state: SandboxState | None) -> Ended | None:
+    """Why nothing can reach this sandbox, ever; None if something may. `state` is None for one that is unknown."""
+    if state is None:
+        return Ended(f"there is no sandbox {sandbox}")
+    return Ended(f"sandbox {sandbox} is {state}") if state in SANDBOX_ENDED else None
+
+
+def next_step(message: InboxMessage, now: datetime, gone: Ended | None) -> Step:
+    """What to do with a message that waits."""
+    if gone is not None:
+        return Step.REJECT
+    return Step.EXPIRE if now >= message.expires_at else Step.HAND
+
+
+def queued(message: InboxMessage) -> MessageQueued:
+    """The event that it is kept and waits."""
+    return MessageQueued(
+        message_id=message.message,
+        message_type=message.message_type,
+        content_length=len(message.content),
+        sender_id=message.sender_id,
+        correlation_id=message.correlation_id,
+    )
+
+
+def delivered(message: InboxMessage, delivery_ms: float) -> MessageDelivered:
+    """The event that the worker has it."""
+    return MessageDelivered(message_id=message.message, message_type=message.message_type, delivery_ms=delivery_ms)
+
+
+def acknowledged(message: InboxMessage) -> MessageAcknowledged:
+    """The event that the agent has it."""
+    return MessageAcknowledged(message_id=message.message, message_type=message.message_type)
+
+
+def expired(message: InboxMessage, waited_ms: float) -> MessageExpired:
+    """The event that nobody took it in time."""
+    return MessageExpired(message_id=message.message, message_type=message.message_type, waited_ms=waited_ms)
+
+
+def rejection(message: InboxMessage, reason: str) -> MessageRejected:
+    """The event that it can't be delivered, ever."""
+    return MessageRejected(message_id=message.message, message_type=message.message_type, reason=reason)

@@ -1,0 +1,150 @@
+"""Who is attended to, and when. One task per sandbox for which something waits, and nothing at all for the others."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+
+from message_relay.inbox import Inbox, Key
+from message_relay.pumping import Pump
+from sandherd.bus.connection import Bus
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.contracts.subjects import PREFIX
+from sandherd.telemetry import logs
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 15.0
+"""Between two tries to reach a worker that says nothing. One that says something is tried at once."""
+LOOKED_THROUGH_EVERY: Final = 15.0
+_CHECKED_EVERY: Final = 0.5
+_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
+_log: Final = logs.get("delivery")
+
+
+class Delivering:
+    """One holding of the lease: hands over what waits, for as long as this relay is the one that does."""
+
+    def __init__(self, bus: Bus, lease: Lease, inbox: Inbox, pump: Pump) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._inbox = inbox
+        self._pump = pump
+        self._woken: dict[Key, asyncio.Event] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def wake(self, key: Key) -> None:
+        """Something waits for this sandbox, or it may be back: attend to it."""
+        woken = self._woken.get(key)
+        if woken is not None:
+            woken.set()
+        elif self._group is not None and self._lease.held:
+            self._woken[key] = asyncio.Event()
+            self._group.create_task(self._attend(key), name=f"attend {key[1]}")
+
+    async def run(self) -> None:
+        """Deliver until the lease is lost."""
+        try:
+            async with AsyncExitStack() as stack:
+                self._group = await stack.enter_async_context(asyncio.TaskGroup())
+                await stack.enter_async_context(self._hearing("*", "*", "message.queued", start=True))
+                await stack.enter_async_context(self._hearing("*", "*", "sandbox.terminated", start=False))
+                await stack.enter_async_context(self._hearing("*", "*", "sandbox.failed", start=False))
+                await self._look_through_on()
+        except* LeaseLostError:
+            _log.warning("another delivers now")
+        finally:
+            self._group = None
+            self._woken.clear()
+
+    async def _look_through_on(self) -> None:
+        """Find who waits: at the start, after the broker was away, and now and then: no event is sure to be heard."""
+        last, reconnects = 0.0, -1
+        loop = asyncio.get_running_loop()
+        while True:
+            self._lease.check()
+            if reconnects != self._bus.reconnects or loop.time() - last > LOOKED_THROUGH_EVERY:
+                last, reconnects = loop.time(), self._bus.reconnects
+                await self._look_through()
+            await asyncio.sleep(_CHECKED_EVERY)
+
+    async def _look_through(self) -> None:
+        try:
+            waiting = await self._inbox.waiting_sandboxes()
+        except _UNANSWERED as error:
+            _log.warning("who waits can't be read now", error=repr(error))
+            return
+        for key in waiting:
+            self.wake(key)
+
+    async def _attend(self, key: Key) -> None:
+        """Hand over what waits for one sandbox until nothing does."""
+        woken = self._woken[key]
+        try:
+            while True:
+                woken.clear()
+                if not await self._drain(key):
+                    await self._wait_for_its_return(key, woken)
+                elif not woken.is_set():
+                    return
+        finally:
+            self._woken.pop(key, None)
+
+    async def _wait_for_its_return(self, key: Key, woken: asyncio.Event) -> None:
+        """Try again whenever the worker says something, and now and then; return when nothing waits any more."""
+        clock = asyncio.get_running_loop().time
+        attempt, due = 0, clock()
+        async with self._hearing(*key, "agent.*", start=False):
+            while not await self._drain(key):
+                if clock() >= due:
+                    due = clock() + await self._expire(key)
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(woken.wait(), min(_pause(attempt), max(0.0, due - clock())))
+                attempt = 0 if woken.is_set() else attempt + 1
+                woken.clear()
+
+    async def _drain(self, key: Key) -> bool:
+        """Whether nothing waits any more. A broker that does not answer is like a worker that is away."""
+        try:
+            return await self._pump.drain(key)
+        except _UNANSWERED as error:
+            _log.warning("the inbox can't be read now", sandbox=key[1], error=repr(error))
+            return False
+
+    async def _expire(self, key: Key) -> float:
+        """End what has waited too long. Returns in how many seconds to look again."""
+        try:
+            due = await self._pump.expire(key)
+        except _UNANSWERED as error:
+            _log.warning("the inbox can't be read now", sandbox=key[1], error=repr(error))
+            return FIRST_PAUSE
+        left = (due - datetime.now(UTC)).total_seconds() if due is not None else LOOKED_THROUGH_EVERY
+        return min(LOOKED_THROUGH_EVERY, max(0.0, left))
+
+    @asynccontextmanager
+    async def _hearing(self, project: str, sandbox: str, event_type: str, *, start: bool) -> AsyncIterator[None]:
+        """Let these events wake the sandbox they are about; unless `start`, only one that is attended to already."""
+
+        async def heard(msg: Msg) -> None:
+            _, _, _, said_project, said_sandbox, *_ = msg.subject.split(".")
+            if start or (said_project, said_sandbox) in self._woken:
+                self.wake((said_project, said_sandbox))
+
+        subject = f"{PREFIX}.event.{project}.{sandbox}.{event_type}"
+        subscription = await self._bus.client.subscribe(subject, cb=heard)
+        try:
+            yield
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+
+def _pause(attempt: int) -> float:
+    """Half of it fixed and half of it by chance, so that many that wait do not ask at once."""
+    bound: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempt, 10))
+    return random.uniform(bound / 2, bound)

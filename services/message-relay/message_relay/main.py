@@ -1,0 +1,84 @@
+"""The message-relay service, composed: every replica takes commands, and the one that holds the lease delivers."""
+
+import asyncio
+from functools import cached_property
+from typing import Final
+
+from message_relay.delivering import Delivering
+from message_relay.inbox import Inbox
+from message_relay.pumping import Pump
+from message_relay.saying import Saying
+from message_relay.taking import Taking
+from sandherd.bus.consuming import Delivery, Outcome
+from sandherd.bus.lease import Lease
+from sandherd.bus.service import Service, serve
+from sandherd.contracts.subjects import Principal
+from sandherd.settings import Settings
+
+LEASE: Final = "message-relay.delivery"
+CONSUMER: Final = "message-relay-commands"
+AT_ONCE: Final = 16
+"""So many commands are handled at the same time; those of one sandbox one after the other."""
+
+
+class Relay:
+    """The parts of the service, made when its connection stands."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def take(self, delivery: Delivery) -> Outcome:
+        """Handle a command."""
+        return await self._taking.take(delivery)
+
+    async def deliver(self) -> None:
+        """Deliver whenever the lease is held."""
+        service, lease = self._service, self._lease
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lease.keep(), name="lease")
+            while True:
+                service.meters.set("sandherd_lease_held", 0, lease=LEASE)
+                await lease.wait_held()
+                service.meters.set("sandherd_lease_held", 1, lease=LEASE)
+                await self._delivering.run()
+
+    @cached_property
+    def _lease(self) -> Lease:
+        return Lease(self._service.bus, LEASE, self._service.instance)
+
+    @cached_property
+    def _inbox(self) -> Inbox:
+        return Inbox(self._service.bus)
+
+    @cached_property
+    def _saying(self) -> Saying:
+        return Saying(self._service.bus, self._service.meters)
+
+    @cached_property
+    def _delivering(self) -> Delivering:
+        service = self._service
+        pump = Pump(service.bus, self._inbox, self._saying, service.meters, check=self._lease.check)
+        return Delivering(service.bus, self._lease, self._inbox, pump)
+
+    @cached_property
+    def _taking(self) -> Taking:
+        return Taking(self._service.bus, self._inbox, self._saying, self._delivering.wake)
+
+
+def compose(settings: Settings) -> Service:
+    """The message-relay, ready to run."""
+    service = Service(Principal.MESSAGE_RELAY, settings)
+    relay = Relay(service)
+    service.consume(CONSUMER, relay.take, concurrency=AT_ONCE)
+    service.requeues({"COMMANDS": relay.take})
+    service.background("delivery", relay.deliver)
+    return service
+
+
+def main() -> None:
+    """Run until stopped."""
+    serve(Principal.MESSAGE_RELAY, compose)
+
+
+if __name__ == "__main__":
+    main()

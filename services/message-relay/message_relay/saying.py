@@ -1,0 +1,88 @@
+"""What the relay says of a message. Each message is a source of its own: 1 is its beginning, 2 and 3 its end.
+
+The id of each event is derived from the message and the number, so that a step that is done twice, by a relay that was
+killed in between or by two of them, is one event.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import nats.errors
+import nats.js.errors
+from pydantic import TypeAdapter, ValidationError
+
+from sandherd.bus.connection import Bus, full_jitter
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.message import MessageDelivered
+from sandherd.contracts.names import derived_uuid
+from sandherd.contracts.subjects import event_subject
+from sandherd.telemetry import logs
+from sandherd.telemetry.metrics import Meters
+
+BEGUN: Final = 1
+ENDED: Final = 2
+ACKNOWLEDGED: Final = 3
+"""After `message.delivered`, which is 2."""
+_DELIVERED: Final = TypeAdapter(Envelope[MessageDelivered])
+_log: Final = logs.get("saying")
+
+
+def source_of(message: InboxMessage) -> str:
+    """Who speaks in a message's events: the message."""
+    return f"/sandherd/message-relay/{message.message}"
+
+
+def event_id(message: InboxMessage, number: int) -> UUID:
+    """The id of a message's event of this number, whatever it says."""
+    return derived_uuid(message.sent_at, source_of(message), number)
+
+
+def event_of(message: InboxMessage, number: int, data: EventData, now: datetime) -> Envelope[EventData]:
+    """The event, with the same id whenever it is made."""
+    return wrap(
+        data,
+        data.type,
+        id=event_id(message, number),
+        source=source_of(message),
+        sequence=number,
+        project=message.project,
+        subject=message.sandbox,
+        sandboxid=message.sandbox,
+        time=now,
+        traceparent=message.traceparent,
+    )
+
+
+class Saying:
+    """The relay's voice."""
+
+    def __init__(self, bus: Bus, meters: Meters) -> None:
+        self._bus = bus
+        self._meters = meters
+
+    async def say(self, message: InboxMessage, number: int, data: EventData, now: datetime) -> None:
+        """Say it, until the broker has it."""
+        await self._bus.publish_event(event_of(message, number, data, now))
+        self._meters.count("sandherd_messages_total", state=data.type.removeprefix("message."))
+
+    async def was_delivered(self, message: InboxMessage) -> bool:
+        """Whether `message.delivered` was said of it, by a relay that did not live to say the rest.
+
+        A sandbox gets its messages in order, so the last one that was delivered to it is the only one to ask about.
+        """
+        subject = event_subject(message.project, message.sandbox, MessageDelivered.type)
+        attempt = 0
+        while True:
+            try:
+                last = await self._bus.js.get_last_msg("EVENTS", subject, direct=True)
+                return _DELIVERED.validate_json(last.data or b"").id == event_id(message, ENDED)
+            except (nats.js.errors.NotFoundError, ValidationError):
+                return False
+            except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
+                _log.warning("the events can't be read yet", attempt=attempt, error=repr(error))
+            await asyncio.sleep(full_jitter(attempt))
+            attempt += 1

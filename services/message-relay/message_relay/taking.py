@@ -1,0 +1,71 @@
+"""The command `send_message`: the message is kept, or refused with the reason. It is never kept in silence."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import cast
+
+from message_relay.deciding import accepted, ended, queued, rejection
+from message_relay.inbox import Inbox, Key
+from message_relay.records import state_of
+from message_relay.saying import BEGUN, Saying
+from sandherd.bus.connection import Bus
+from sandherd.bus.consuming import DONE, Delivery, Outcome
+from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.reading import read_command
+
+
+class Taking:
+    """Handles the relay's commands; `wake` is told for whom something new waits."""
+
+    def __init__(self, bus: Bus, inbox: Inbox, saying: Saying, wake: Callable[[Key], None]) -> None:
+        self._bus = bus
+        self._inbox = inbox
+        self._saying = saying
+        self._wake = wake
+        self._turns: dict[Key, _Turn] = {}
+
+    async def take(self, delivery: Delivery) -> Outcome:
+        """One command. Raises `ContractError` for one that breaks the contract."""
+        command = cast("Envelope[SendMessage]", read_command(delivery.subject, delivery.data))
+        message = accepted(command, delivery.at)
+        async with self._in_order((message.project, message.sandbox)):
+            return await self._take(message, first_time=delivery.deliveries == 1)
+
+    async def _take(self, message: InboxMessage, *, first_time: bool) -> Outcome:
+        """Refuse it or keep it.
+
+        A command that comes again was perhaps kept before a relay was killed, and even delivered. So it is kept again
+        whatever has become of its sandbox: the pump ends it, with the number that an end has.
+        """
+        gone = ended(message.sandbox, await state_of(self._bus, message.project, message.sandbox))
+        if gone is not None and first_time:
+            await self._saying.say(message, BEGUN, rejection(message, gone.reason), datetime.now(UTC))
+            return DONE
+        if not await self._inbox.put(message) and first_time:
+            return DONE  # another command said the same message; its own handling says what becomes of it
+        await self._saying.say(message, BEGUN, queued(message), datetime.now(UTC))
+        self._wake((message.project, message.sandbox))
+        return DONE
+
+    @asynccontextmanager
+    async def _in_order(self, key: Key) -> AsyncIterator[None]:
+        """One command of a sandbox at a time, first come, first served, while those of others go on."""
+        turn = self._turns.setdefault(key, _Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                del self._turns[key]
+
+
+class _Turn:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0

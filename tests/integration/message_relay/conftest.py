@@ -1,0 +1,177 @@
+"""A herd with a client, the spawner's records and workers that answer: everything around the relay."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from message_relay.main import compose
+from sandherd.bus.connection import Bus
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events.lifecycle import SandboxTerminated
+from sandherd.contracts.names import new_name
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import DELIVER, Principal
+from sandherd.stack.broker import Broker
+
+PROJECT = "default"
+
+
+class Worker:
+    """Answers for one sandbox as a worker does: a message that was heard already is not heard twice."""
+
+    def __init__(self, sandbox: str, world: "World") -> None:
+        self.sandbox = sandbox
+        self.heard: list[str] = []
+        self.handed: list[str] = []
+        self.answers: Callable[[InboxMessage], bytes | None] = self.acknowledge
+        self._ids: set[str] = set()
+        self._world = world
+
+    async def on_message(self, msg: Msg) -> None:
+        message = InboxMessage.model_validate_json(msg.data)
+        self.handed.append(message.message)
+        if message.message not in self._ids:
+            self._ids.add(message.message)
+            self.heard.append(message.content)
+        answer = self.answers(message)
+        if answer is not None:
+            await msg.respond(answer)
+        self._world.changed.set()
+
+    def acknowledge(self, message: InboxMessage) -> bytes:
+        return Receipt(message=message.message, outcome="acknowledged").model_dump_json().encode()
+
+    def refuse(self, message: InboxMessage) -> bytes:
+        return Receipt(message=message.message, outcome="rejected", reason="full").model_dump_json().encode()
+
+
+class World:
+    """What happens around the relay, and what it says."""
+
+    def __init__(self, herd: Broker, stack: AsyncExitStack) -> None:
+        self.herd = herd
+        self.stack = stack
+        self.changed = asyncio.Event()
+        self.said: dict[str, list[str]] = defaultdict(list)
+        self.client: Bus
+        self.spawner: Bus
+        self.reader: Bus
+
+    async def open(self) -> "World":
+        self.client = await self.stack.enter_async_context(self.herd.bus(Principal.CLIENT))
+        self.spawner = await self.stack.enter_async_context(self.herd.bus(Principal.SPAWNER))
+        self.reader = await self.stack.enter_async_context(self.herd.bus(Principal.MONITOR))
+        await self.client.client.subscribe(f"sandherd.v1.event.{PROJECT}.>", cb=self._on_event)
+        await self.client.client.flush()
+        return self
+
+    async def _on_event(self, msg: Msg) -> None:
+        event = json.loads(msg.data)
+        if "message_id" in event["data"]:
+            self.said[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(40):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def until_said(self, message: str, state: str) -> None:
+        await self.until(lambda: state in self.said[message])
+
+    async def until_after(self, act: Callable[[], Awaitable[None]], condition: Callable[[], bool]) -> None:
+        """Act until the condition holds, again and again: the relay may not be listening the first time."""
+        async with asyncio.timeout(40):
+            while not condition():
+                await act()
+                self.changed.clear()
+                if not condition():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self.changed.wait(), 1)
+
+    async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING) -> str:
+        payload = json.dumps({"state": state, "sandbox": sandbox, "more": [1]}).encode()
+        await self.spawner.js.publish(f"$KV.sandboxes.{PROJECT}.{sandbox}", payload)
+        return sandbox
+
+    async def end(self, sandbox: str) -> None:
+        """The spawner ends a sandbox: the record first, then the event."""
+        await self.record(sandbox, SandboxState.TERMINATED)
+        event = wrap(
+            SandboxTerminated(runtime="process", reason="test"),
+            "sandbox.terminated",
+            source=f"/sandherd/spawner/{sandbox}",
+            sequence=1,
+            project=PROJECT,
+            subject=sandbox,
+            time=datetime.now(UTC),
+        )
+        await self.spawner.publish_event(event)
+
+    async def send(
+        self, sandbox: str, content: str = "hello", *, message: str | None = None, expires: int = 600
+    ) -> str:
+        message = message or new_name("msg")
+        data = SendMessage(message=message, sandbox=sandbox, content=content, expires_seconds=expires)
+        command = wrap(
+            data,
+            data.type,
+            source="/sandherd/client/test",
+            sequence=1,
+            project=PROJECT,
+            subject=sandbox,
+            time=datetime.now(UTC),
+        )
+        await self.client.publish_command(command)
+        return message
+
+    def new_worker(self, sandbox: str) -> Worker:
+        return Worker(sandbox, self)
+
+    @asynccontextmanager
+    async def worker(self, sandbox: str, worker: Worker | None = None) -> AsyncIterator[Worker]:
+        """A worker with its own credential, there until the block ends; the same one may come back."""
+        worker = worker or Worker(sandbox, self)
+        async with self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox) as bus:
+            await bus.client.subscribe(DELIVER.fill(project=PROJECT, sandbox=sandbox), cb=worker.on_message)
+            await bus.client.flush()
+            yield worker
+
+    async def speak(self, sandbox: str) -> None:
+        """The worker of a sandbox says something, through a connection of its own."""
+        async with self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox) as bus:
+            await bus.publish(f"sandherd.v1.event.{PROJECT}.{sandbox}.agent.waiting", b"{}", msg_id=new_name("x"))
+
+    async def stored(self) -> dict[str, list[dict[str, Any]]]:
+        """All message events in the stream, by message and in their own numbering."""
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        last = (await self.reader.js.stream_info("EVENTS")).state.last_seq
+        for number in range(1, last + 1):
+            event = json.loads((await self.reader.js.get_msg("EVENTS", number)).data or b"{}")
+            if "message_id" in event.get("data", {}):
+                found[event["data"]["message_id"]].append(event)
+        return {key: sorted(events, key=lambda event: int(event["sequence"])) for key, events in found.items()}
+
+    async def inbox_size(self) -> int:
+        async with self.herd.bus(Principal.MESSAGE_RELAY) as bus:
+            return int((await bus.js.stream_info("INBOX")).state.messages)
+
+    def relay(self, **settings: Any) -> Service:
+        return compose(self.herd.settings(Principal.MESSAGE_RELAY, **settings))
+
+
+@pytest.fixture
+async def world(herd: Broker) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        yield await World(herd, stack).open()

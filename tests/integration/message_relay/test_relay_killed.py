@@ -1,0 +1,164 @@
+"""A relay that is killed at any point loses nothing, says nothing twice, and leaves no gap in what it says."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from message_relay.inbox import Inbox
+from message_relay.pumping import Pump
+from message_relay.saying import Saying
+from message_relay.taking import Taking
+from sandherd.bus.connection import Bus
+from sandherd.bus.consuming import Delivery
+from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.names import new_name
+from sandherd.contracts.subjects import Principal, command_subject
+from sandherd.telemetry.metrics import Meters
+
+World = Any
+KEY = ("default", "sbx-1")
+STEPS = ("keep", "say queued", "hand over", "say delivered", "say acknowledged", "remove")
+DELIVERED = ["message.queued", "message.delivered", "message.acknowledged"]
+
+
+class Killed(BaseException):
+    """What a kill -9 is to the code that runs."""
+
+
+class Relay:
+    """The relay's parts on a connection that dies before its n-th act."""
+
+    def __init__(self, bus: Bus, acts: int | None) -> None:
+        self._left = acts
+        bus.publish_stored = self._counted(bus.publish_stored)  # type: ignore[method-assign]
+        bus.request = self._counted(bus.request)  # type: ignore[method-assign]
+        bus.js.delete_msg = self._counted(bus.js.delete_msg)  # type: ignore[method-assign]
+        inbox, saying = Inbox(bus), Saying(bus, Meters(CollectorRegistry()))
+        self.taking = Taking(bus, inbox, saying, lambda _key: None)
+        self.pump = Pump(bus, inbox, saying, Meters(CollectorRegistry()), check=lambda: None)
+
+    def _counted(self, act: Any) -> Any:
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            if self._left is not None:
+                self._left -= 1
+                if self._left < 0:
+                    raise Killed
+            return await act(*args, **kwargs)
+
+        return counted
+
+
+async def live_once(world: World, command: Delivery, acts: int | None) -> None:
+    """One life of a relay: handle the command, deliver what waits; killed before act number `acts`."""
+    async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
+        relay = Relay(bus, acts)
+        try:
+            await relay.taking.take(command)
+            await relay.pump.drain(KEY)
+        except Killed:
+            return
+
+
+def command_of(message: str, deliveries: int, at: datetime) -> Delivery:
+    data = SendMessage(message=message, sandbox="sbx-1", content="hello")
+    envelope = wrap(
+        data, data.type, source="/sandherd/client/x", sequence=1, project="default", subject="sbx-1", time=at
+    )
+    return Delivery(command_subject(data.type, "default"), envelope.to_json(), "COMMANDS", 1, deliveries, at)
+
+
+@pytest.mark.parametrize("killed_at", range(len(STEPS)), ids=STEPS)
+async def test_a_relay_killed_before_any_of_its_acts_says_each_event_once_after_its_restart(
+    world: World, killed_at: int
+) -> None:
+    """Killed before each act in turn, and started again: queued, delivered, acknowledged; the agent hears it once."""
+    await world.record("sbx-1")
+    message, at = new_name("msg"), datetime.now(UTC)
+    async with world.worker("sbx-1") as worker:
+        await live_once(world, command_of(message, 1, at), killed_at)
+        await live_once(world, command_of(message, 2, at), None)
+        assert worker.heard == ["hello"]
+    events = (await world.stored())[message]
+    assert [(event["sequence"], event["type"]) for event in events] == list(enumerate(DELIVERED, 1))
+    assert await world.inbox_size() == 0
+
+
+@pytest.mark.parametrize("killed_at", range(len(STEPS)), ids=STEPS)
+async def test_one_whose_sandbox_ends_while_the_relay_is_down_comes_to_one_end_without_a_gap(
+    world: World, killed_at: int
+) -> None:
+    """What was said to be delivered stays so; otherwise it is rejected. Never both, never a missing number."""
+    await world.record("sbx-1")
+    message, at = new_name("msg"), datetime.now(UTC)
+    async with world.worker("sbx-1"):
+        await live_once(world, command_of(message, 1, at), killed_at)
+    await world.end("sbx-1")
+    await live_once(world, command_of(message, 2, at), None)
+    said = [event["type"] for event in (await world.stored())[message]]
+    assert said == (DELIVERED if killed_at > STEPS.index("say delivered") else ["message.queued", "message.rejected"])
+    assert await world.inbox_size() == 0
+
+
+@asynccontextmanager
+async def relay_process(world: World) -> AsyncIterator[asyncio.subprocess.Process]:
+    settings = world.herd.settings(Principal.MESSAGE_RELAY)
+    environment = os.environ | {"NATS_URL": settings.nats_url, "SANDHERD_CREDENTIALS": str(settings.credentials)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "message_relay.main", env=environment, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.faults
+async def test_a_relay_process_killed_in_the_middle_of_a_stream_of_messages_loses_none(world: World) -> None:
+    """Kill -9 at three points of 120 messages to three sandboxes: each arrives once, every event is there, no gap."""
+    sandboxes = [await world.record(f"sbx-{number}") for number in range(3)]
+    workers = [await world.stack.enter_async_context(world.worker(sandbox)) for sandbox in sandboxes]
+    messages: list[str] = []
+
+    def heard() -> int:
+        return sum(len(worker.heard) for worker in workers)
+
+    for goal in (7, 31, 58):
+        async with relay_process(world) as process:
+            messages += [await world.send(sandbox) for sandbox in sandboxes for _ in range(10)]
+            await world.until(lambda goal=goal: heard() >= goal)
+            process.send_signal(signal.SIGKILL)
+    async with relay_process(world):
+        messages += [await world.send(sandbox) for sandbox in sandboxes for _ in range(10)]
+        await world.until(lambda: all("acknowledged" in world.said[message] for message in messages))
+    events = await world.stored()
+    assert heard() == len(messages) == 120
+    for message in messages:
+        assert [event["type"] for event in events[message]] == DELIVERED
+
+
+@pytest.mark.faults
+async def test_a_broker_that_is_killed_in_the_middle_costs_no_message(world: World) -> None:
+    """Kill -9 of nats-server with messages on their way: after its return each arrives once, and none is missing."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        messages = [await world.send("sbx-1", str(number)) for number in range(20)]
+        await world.until(lambda: len(worker.heard) >= 5)
+        await world.herd.kill()
+        await world.herd.restart()
+        messages += [await world.send("sbx-1", str(number)) for number in range(20, 30)]
+        await world.until(lambda: len(worker.heard) == 30)
+        await world.until(lambda: "acknowledged" in world.said[messages[-1]])
+        events = await world.stored()
+    assert sorted(worker.heard, key=int) == [str(number) for number in range(30)]
+    assert all([event["type"] for event in events[message]] == DELIVERED for message in messages)

@@ -1,0 +1,58 @@
+"""What the relay decides, without a broker."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from message_relay.deciding import Ended, Step, accepted, ended, next_step
+from message_relay.saying import event_id, event_of
+from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events.message import MessageAcknowledged
+from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def command(expires: int = 60, said_at: datetime = NOW) -> Envelope[SendMessage]:
+    data = SendMessage(message="msg-1", sandbox="sbx-1", content="hello", expires_seconds=expires)
+    source = "/sandherd/client/x"
+    return wrap(data, data.type, source=source, sequence=1, project="p1", subject="sbx-1", time=said_at)
+
+
+def message(expires: int = 60) -> InboxMessage:
+    return accepted(command(expires), NOW)
+
+
+def test_a_senders_clock_decides_nothing() -> None:
+    """A command from a clock that is a day behind is not expired at once: the broker's time counts."""
+    taken = accepted(command(said_at=NOW - timedelta(days=1)), NOW)
+    assert (taken.sent_at, taken.expires_at) == (NOW, NOW + timedelta(seconds=60))
+
+
+@pytest.mark.parametrize(("after", "step"), [(59, Step.HAND), (60, Step.EXPIRE), (61, Step.EXPIRE)])
+def test_a_message_is_handed_over_until_its_time_is_up(after: int, step: Step) -> None:
+    """One second before it is handed over; at its time, and after, it has expired."""
+    assert next_step(message(), NOW + timedelta(seconds=after), None) is step
+
+
+def test_a_sandbox_that_is_gone_rejects_even_what_has_expired() -> None:
+    """The stronger reason is the one that is said."""
+    assert next_step(message(), NOW + timedelta(days=1), Ended("gone")) is Step.REJECT
+
+
+@pytest.mark.parametrize("state", list(SandboxState))
+def test_only_an_ended_or_unknown_sandbox_takes_no_messages(state: SandboxState) -> None:
+    """One that is being made, is paused or is stopping may still get its messages; its worker decides."""
+    assert (ended("sbx-1", state) is not None) == (state in SANDBOX_ENDED)
+    assert ended("sbx-1", None) is not None
+
+
+def test_a_step_that_is_done_twice_is_one_event() -> None:
+    """Said at another time, by another relay, the event has the same id, source and sequence."""
+    said = MessageAcknowledged(message_id="msg-1")
+    first = event_of(message(), 3, said, NOW)
+    second = event_of(message(), 3, said, NOW + timedelta(minutes=9))
+    assert (first.id, first.source, first.sequence) == (second.id, second.source, second.sequence)
+    assert len({event_id(message(), number) for number in (1, 2, 3)}) == 3
