@@ -1,0 +1,170 @@
+"""The fold: one event into the state of its sandbox. Pure, and its cost does not grow with the herd.
+
+The monitor's own events are folded too, so that a monitor that was restarted knows what it has done already.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from monitor.calls import closed, opened
+from monitor.state import Found, Seen, Steering, Watched
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events.agent import AgentHeartbeat
+from sandherd.contracts.events.message import (
+    MessageAcknowledged,
+    MessageEvent,
+    MessageExpired,
+    MessageQueued,
+    MessageRejected,
+)
+from sandherd.contracts.events.monitor import Found as FoundEvent
+from sandherd.contracts.events.monitor import MonitorInterventionDecided, MonitorInterventionOutcome
+
+_GONE: Final = frozenset({"sandbox.terminated", "sandbox.failed"})
+_LIVES: Final = frozenset({"sandbox.requested", "sandbox.spawned", "sandbox.running", "sandbox.resumed"})
+_SANDBOX: Final = _LIVES | _GONE | {"sandbox.paused", "sandbox.stopping"}
+_FOUND: Final = frozenset({"monitor.dead_found", "monitor.idle_found"})
+
+
+def fold(state: Watched | None, seen: Seen) -> Watched | None:
+    """The state after this event; None if it is about no sandbox that is watched.
+
+    An event that was folded in already changes nothing, so that a restored state may be given the same events again.
+    """
+    if state is None:
+        state = _begin(seen)
+        return step(state, seen) if state is not None else None
+    if seen.number <= state.number:
+        return state
+    return step(replace(state, number=seen.number), seen)
+
+
+def step(state: Watched, seen: Seen) -> Watched:
+    """The state after this event, wherever the event stands in the stream."""
+    domain = seen.type.partition(".")[0]
+    if domain == "agent":
+        return _agent(state, seen)
+    if domain == "sandbox":
+        return _sandbox(state, seen)
+    if domain == "message":
+        return _message(state, seen)
+    return _own(state, seen)
+
+
+def _begin(seen: Seen) -> Watched | None:
+    """A sandbox is watched from its first sign on; what is said to or about one does not make it exist."""
+    if not seen.type.startswith("agent.") and seen.type not in _SANDBOX:
+        return None
+    return Watched(
+        project=seen.project,
+        sandbox=seen.entity,
+        number=seen.number,
+        started_at=seen.at,
+        last_sign_at=seen.at,
+    )
+
+
+def _agent(state: Watched, seen: Seen) -> Watched:
+    model = EVENTS.get(seen.type)
+    changes: dict[str, Any] = {"last_sign_at": seen.at}
+    if seen.taskid is not None and state.taskid is None:
+        changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
+    if isinstance(seen.data, AgentHeartbeat):
+        changes |= {"last_heartbeat_at": seen.at, "busy_since": _busy_since(state, seen, seen.data)}
+    if model is None:
+        return replace(state, **changes)
+    if model.counts_as_work:
+        changes["last_work_at"] = seen.at
+    if model.terminal and state.finished_at is None:
+        changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
+    return _calls(replace(state, **changes), seen, model.opens, model.closes)
+
+
+def _busy_since(state: Watched, seen: Seen, data: AgentHeartbeat) -> Any:
+    return (state.busy_since or seen.at) if data.in_flight else None
+
+
+def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) -> Watched:
+    if seen.data is None:
+        return state
+    if opens is not None:
+        return opened(state, seen, seen.data, opens)
+    return closed(state, seen, seen.data, closes) if closes is not None else state
+
+
+def _sandbox(state: Watched, seen: Seen) -> Watched:
+    changes: dict[str, Any] = {}
+    if seen.type in _LIVES:
+        changes = {"last_sign_at": max(seen.at, state.last_sign_at), "paused": False}
+    elif seen.type == "sandbox.paused":
+        changes = {"paused": True}
+    elif seen.type == "sandbox.stopping":
+        changes = {"stopping": True}
+    elif seen.type in _GONE:
+        changes = {"ended": True, "steering": _cut_short(state.steering, "finished")}
+    if seen.taskid is not None and state.taskid is None:
+        changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
+    return replace(state, **changes)
+
+
+def _message(state: Watched, seen: Seen) -> Watched:
+    data = seen.data
+    if not isinstance(data, MessageEvent):
+        return state
+    steering = state.steering
+    if steering is not None and data.message_id == steering.message:
+        return replace(state, steering=_on_its_way(steering, seen, data))
+    if isinstance(data, MessageAcknowledged) and data.message_type != "guardian_nudge":
+        return replace(state, last_message_at=seen.at)
+    return state
+
+
+def _on_its_way(steering: Steering, seen: Seen, data: MessageEvent) -> Steering:
+    if isinstance(data, MessageQueued):
+        return replace(steering, taken=True)
+    if isinstance(data, MessageAcknowledged):
+        return replace(steering, taken=True, heard_at=steering.heard_at or seen.at)
+    if isinstance(data, MessageRejected | MessageExpired):
+        return replace(steering, taken=True, outcome=steering.outcome or "undelivered")
+    return steering
+
+
+def _cut_short(steering: Steering | None, outcome: Any) -> Steering | None:
+    if steering is None or steering.outcome is not None:
+        return steering
+    return replace(steering, outcome=outcome)
+
+
+def _own(state: Watched, seen: Seen) -> Watched:
+    data = seen.data
+    if seen.type in _FOUND and isinstance(data, FoundEvent):
+        return _found(state, seen, data)
+    if isinstance(data, MonitorInterventionDecided):
+        return _decided(state, seen, data)
+    if isinstance(data, MonitorInterventionOutcome):
+        same = state.steering is not None and state.steering.correlation == data.correlation_id
+        return replace(state, steering=None) if same else state
+    return state
+
+
+def _found(state: Watched, seen: Seen, data: FoundEvent) -> Watched:
+    before = state.found
+    if before is not None and before.event == seen.id:
+        return state
+    return replace(state, found=Found(data.rule, seen.at, before.times + 1 if before else 1, seen.id))
+
+
+def _decided(state: Watched, seen: Seen, data: MonitorInterventionDecided) -> Watched:
+    if data.message_id is None or state.steered >= data.intervention_number or state.streak is None:
+        return state
+    steering = Steering(
+        correlation=data.correlation_id,
+        message=data.message_id,
+        text=data.message,
+        rule=data.rule,
+        number=data.intervention_number,
+        decided_at=seen.at,
+        call=state.streak.call,
+        result=state.streak.result,
+    )
+    return replace(state, steering=steering, steered_at=seen.at, steered=data.intervention_number)

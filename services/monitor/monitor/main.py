@@ -1,0 +1,67 @@
+"""The monitor service, composed: one watch over the whole herd, held by one replica at a time."""
+
+import asyncio
+from typing import Final
+
+from monitor.acting import Acting
+from monitor.following import Follower
+from monitor.rules import Limits
+from monitor.watch import Watch
+from sandherd.bus.lease import Lease
+from sandherd.bus.publishing import Speaker
+from sandherd.bus.service import Service, serve
+from sandherd.contracts.subjects import Principal
+from sandherd.settings import Settings
+
+LEASE: Final = "monitor.watch"
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits of the rules, as they are set."""
+    return Limits(
+        dead_after=settings.dead_after,
+        idle_after=settings.idle_after,
+        stuck_after=settings.stuck_after,
+        finished_after=settings.finished_after,
+        max_age=settings.max_age,
+        loop_repeats=settings.loop_repeats,
+        steering_cooldown=settings.steering_cooldown,
+    )
+
+
+def compose(settings: Settings) -> Service:
+    """The monitor, ready to run."""
+    service = Service(Principal.MONITOR, settings)
+
+    async def watch() -> None:
+        await _watch_while_held(service)
+
+    service.background("watch", watch)
+    return service
+
+
+async def _watch_while_held(service: Service) -> None:
+    lease = Lease(service.bus, LEASE, service.instance)
+    speaker = Speaker(service.bus, Principal.MONITOR, service.instance)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(lease.keep(), name="lease")
+        while True:
+            service.meters.set("sandherd_lease_held", 0, lease=LEASE)
+            service.health.add("watch", lambda: None)
+            await lease.wait_held()
+            service.meters.set("sandherd_lease_held", 1, lease=LEASE)
+            follower = Follower(service.bus, f"monitor-follow-{service.instance}")
+            service.health.add("watch", follower.problem)
+            acting = Acting(service.bus, speaker)
+            limits = limits_of(service.settings)
+            watch = Watch(service.bus, lease, limits, acting=acting, follower=follower, meters=service.meters)
+            await watch.run(service.settings.check_interval)
+
+
+def main() -> None:
+    """Run until stopped."""
+    serve(Principal.MONITOR, compose)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""When a sandbox is to be ended: pure functions of its state, the time and the limits. Source: design §9."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from monitor.state import Watched
+
+
+class Rule(StrEnum):
+    """What the idle watch finds. The value is also the reason that the spawner is given."""
+
+    DEAD = "dead"
+    TOO_OLD = "too_old"
+    FINISHED = "finished"
+    STUCK = "stuck"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long each condition may hold, in seconds; and how often a call may repeat."""
+
+    dead_after: float
+    idle_after: float
+    stuck_after: float
+    finished_after: float
+    max_age: float
+    loop_repeats: int
+    steering_cooldown: float
+    repeat_after: float = 60.0
+    """How long the spawner has before a sandbox that still lives is reported to it once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that holds: since when, and its limit in seconds."""
+
+    rule: Rule
+    since: datetime
+    limit: float
+
+    def age(self, now: datetime) -> float:
+        """How long the condition has held, in seconds."""
+        return max(0.0, (now - self.since).total_seconds())
+
+
+def _held(rule: Rule, since: datetime, now: datetime, limit: float) -> Finding | None:
+    return Finding(rule, since, limit) if (now - since).total_seconds() >= limit else None
+
+
+def dead(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+    """Neither an event nor a heartbeat. One that never spoke counts from when it was wanted, so none is overlooked."""
+    return None if state.paused else _held(Rule.DEAD, state.last_sign_at, now, limits.dead_after)
+
+
+def too_old(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+    """Older than any sandbox may get."""
+    return _held(Rule.TOO_OLD, state.started_at, now, limits.max_age)
+
+
+def finished(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+    """Its agent has ended, and neither a message nor work has come since."""
+    if state.finished_at is None:
+        return None
+    later = (at for at in (state.last_message_at, state.last_work_at) if at is not None)
+    return _held(Rule.FINISHED, max((state.finished_at, *later)), now, limits.finished_after)
+
+
+def stuck(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+    """A call has been in flight for too long, or its worker says that one is and nothing else has come."""
+    if state.paused or state.finished_at is not None:
+        return None
+    begun = [call.begun_at for call in state.in_flight.values()]
+    if not begun and state.busy_since is not None:
+        begun = [max(state.busy_since, state.last_work_at or state.started_at)]
+    return _held(Rule.STUCK, min(begun), now, limits.stuck_after) if begun else None
+
+
+def idle(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+    """No work for too long, and nothing in flight: a call that runs is activity."""
+    if state.paused or state.finished_at is not None or state.in_flight or state.busy_since is not None:
+        return None
+    return _held(Rule.IDLE, state.last_work_at or state.started_at, now, limits.idle_after)
+
+
+Judge = Callable[[Watched, datetime, Limits], Finding | None]
+RULES: Final[tuple[Judge, ...]] = (dead, too_old, finished, stuck, idle)
+"""In the order in which they are asked; the first that holds is acted upon."""
+
+
+def judge(state: Watched, now: datetime, limits: Limits, watching_since: datetime) -> Finding | None:
+    """What is to be done about a sandbox now, if anything.
+
+    Silence proves nothing while nobody could be heard: after a start, or after the broker was away, every rule but
+    the age waits until a living worker must have spoken (`dead_after`). What was found already is found again only
+    after `repeat_after`; what is stopping is the spawner's.
+    """
+    if state.ended or state.stopping or _found_lately(state, now, limits):
+        return None
+    deaf = now - watching_since < timedelta(seconds=limits.dead_after)
+    rules = (too_old,) if deaf else RULES
+    return next((finding for rule in rules if (finding := rule(state, now, limits))), None)
+
+
+def _found_lately(state: Watched, now: datetime, limits: Limits) -> bool:
+    return state.found is not None and (now - state.found.at).total_seconds() < limits.repeat_after

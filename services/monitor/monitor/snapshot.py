@@ -1,0 +1,70 @@
+"""The herd as bytes, in pieces that a broker takes, and back. Pure; `keeping` puts them into the bucket."""
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from monitor.herd import Herd
+from monitor.state import Key, Watched
+
+VERSION: Final = 1
+"""Of the shape of `Watched`. A snapshot of another version is passed over, and the stream is read from its first."""
+PIECE_BYTES: Final = 512 * 1024
+MOST_BYTES: Final = 1024 * 1024 * 1024
+
+
+class SnapshotError(Exception):
+    """A snapshot that can't be used; the stream has everything that it had."""
+
+
+class Manifest(BaseModel):
+    """Which pieces make a snapshot, and which event is the last that is in it. Written last, so that it is whole."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = VERSION
+    position: Annotated[int, Field(ge=0)]
+    generation: str
+    pieces: Annotated[int, Field(ge=1, le=4096)]
+    sha256: str
+    sandboxes: int
+
+
+class _Content(BaseModel):
+    live: list[Watched]
+    ended: list[Key]
+
+
+_CONTENT: Final = TypeAdapter(_Content)
+
+
+def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:
+    """The herd as a manifest and its pieces."""
+    content = _Content.model_construct(live=list(herd.live.values()), ended=list(herd.ended))
+    packed = zlib.compress(_CONTENT.dump_json(content), 1)
+    pieces = [packed[start : start + PIECE_BYTES] for start in range(0, len(packed), PIECE_BYTES)]
+    manifest = Manifest(
+        position=herd.position,
+        generation=generation,
+        pieces=len(pieces),
+        sha256=hashlib.sha256(packed).hexdigest(),
+        sandboxes=len(herd.live),
+    )
+    return manifest, pieces
+
+
+def unpack(manifest: Manifest, pieces: Sequence[bytes]) -> Herd:
+    """The herd of a manifest and its pieces. Raises `SnapshotError` if they are not whole, or of another version."""
+    packed = b"".join(pieces)
+    if manifest.version != VERSION:
+        raise SnapshotError(f"version {manifest.version}, and this monitor reads {VERSION}")
+    if hashlib.sha256(packed).hexdigest() != manifest.sha256:
+        raise SnapshotError("its pieces are not those that were written")
+    try:
+        content = _CONTENT.validate_json(zlib.decompressobj().decompress(packed, MOST_BYTES))
+    except (zlib.error, ValidationError) as error:
+        raise SnapshotError(f"{type(error).__name__} in its content") from error
+    return Herd(manifest.position, content.live, content.ended)

@@ -1,0 +1,80 @@
+"""A short way to tell the monitor a story."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from monitor.rules import Limits
+from monitor.state import Seen
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.names import derived_uuid
+
+T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
+LIMITS = Limits(
+    dead_after=90,
+    idle_after=600,
+    stuck_after=900,
+    finished_after=300,
+    max_age=43_200,
+    loop_repeats=4,
+    steering_cooldown=300,
+    repeat_after=60,
+)
+REQUIRED: dict[str, dict[str, Any]] = {
+    "agent.started": {"timestamp": T0, "sdk": "command", "task": "t", "task_description_length": 1},
+    "agent.heartbeat": {"timestamp": T0},
+    "agent.tool_use": {"tool": "Bash", "tool_use_id": "1"},
+    "agent.tool_completed": {"tool": "Bash", "tool_use_id": "1"},
+    "agent.tool_result": {"tool_use_id": "1", "result": "r"},
+    "agent.user_tool_result": {"tool_use_id": "1", "result": "r"},
+    "agent.subagent_invoked": {"tool_use_id": "1", "subagent_type": "x"},
+    "agent.subagent_completed": {"tool_use_id": "1"},
+    "sandbox.requested": {"runtime": "process"},
+}
+
+
+class Story:
+    """Events of one herd, numbered as the stream numbers them, at seconds after T0."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def seen(self, event_type: str, at: float = 0, sandbox: str = "sbx-1", **fields: Any) -> Seen:
+        self.number += 1
+        model = EVENTS.get(event_type)
+        given = REQUIRED.get(event_type, {}) | fields
+        data = (
+            model(**given) if model is not None and (given or event_type.startswith(("message.", "monitor."))) else None
+        )
+        id = derived_uuid(T0, sandbox, self.number)
+        return Seen("p1", sandbox, event_type, self.number, T0 + timedelta(seconds=at), data, id, "task-1")
+
+    def call(
+        self, key: str, at: float = 0, *, given: Any = "ls", result: str = "r", sandbox: str = "sbx-1"
+    ) -> list[Seen]:
+        """A tool call and its result."""
+        return [
+            self.seen("agent.tool_use", at, sandbox, tool="Bash", tool_use_id=key, input={"command": given}),
+            self.seen("agent.tool_result", at, sandbox, tool_use_id=key, result=result),
+        ]
+
+    def loop(self, times: int, first: int = 0, at: float = 0) -> list[Seen]:
+        """The same call with the same result, so many times."""
+        return [event for number in range(times) for event in self.call(f"c{first + number}", at)]
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return LIMITS
+
+
+@pytest.fixture
+def after() -> Callable[[float], datetime]:
+    return lambda seconds: T0 + timedelta(seconds=seconds)
