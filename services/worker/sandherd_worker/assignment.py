@@ -1,0 +1,109 @@
+"""What a worker is started with: who it is, where it works, and what its agent has to do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.names import UnsafeNameError, safe_name
+
+_HEARTBEAT: Final = 30.0
+_STOP_GRACE: Final = 10.0
+_MIB: Final = 1024 * 1024
+_SPOOL_MB: Final = 512
+
+
+class AssignmentError(ValueError):
+    """A variable that is missing or can't be used. The message names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """The worker's identity and settings, read from environment variables. Durations are in seconds."""
+
+    project: str
+    sandbox: str
+    task: str
+    attempt: int
+    fence: int
+    nats_url: str
+    credentials: Path | None
+    """The joiner's credentials file; None for a broker without credentials."""
+    task_file: Path
+    state_dir: Path
+    work_dir: Path
+    traceparent: str | None
+    heartbeat_interval: float
+    stop_grace: float
+    """How long the runtime waits between SIGTERM and SIGKILL."""
+    spool_limit: int
+    """What the spool may weigh, in bytes."""
+    log_level: str
+    lost_signal: int | None
+    """The signal that ended the worker that is made up for, if the runtime knows it."""
+    cgroup: Path | None
+    """The sandbox's control group, if the runtime shows it."""
+    inherited: Mapping[str, str]
+    """What of the worker's environment the agent gets as well: where programs, home and the time zone are."""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> "Assignment":
+        """The assignment in these variables. Raises `AssignmentError` naming the one that is wrong."""
+        credentials, cgroup = environ.get("SANDHERD_CREDENTIALS"), environ.get("SANDHERD_CGROUP")
+        return cls(
+            project=_name(environ, "SANDHERD_PROJECT"),
+            sandbox=_name(environ, "SANDHERD_SANDBOX_ID"),
+            task=_name(environ, "SANDHERD_TASK_ID"),
+            attempt=int(_number(environ, "SANDHERD_ATTEMPT", 1)),
+            fence=int(_number(environ, "SANDHERD_FENCE", 1)),
+            nats_url=_text(environ, "NATS_URL"),
+            credentials=Path(credentials) if credentials else None,
+            task_file=Path(_text(environ, "SANDHERD_TASK_FILE")),
+            state_dir=Path(_text(environ, "SANDHERD_STATE_DIR")),
+            work_dir=Path(_text(environ, "SANDHERD_WORK_DIR")),
+            traceparent=environ.get("TRACEPARENT") or None,
+            heartbeat_interval=_number(environ, "HEARTBEAT_INTERVAL", _HEARTBEAT),
+            stop_grace=_number(environ, "SANDHERD_STOP_GRACE", _STOP_GRACE),
+            spool_limit=int(_number(environ, "SANDHERD_SPOOL_MB", _SPOOL_MB) * _MIB),
+            log_level=environ.get("SANDHERD_LOG_LEVEL", "info"),
+            lost_signal=int(_number(environ, "SANDHERD_LOST_SIGNAL", 0)) or None,
+            cgroup=Path(cgroup) if cgroup else None,
+            inherited={name: environ[name] for name in _INHERITED if name in environ},
+        )
+
+    @property
+    def source(self) -> str:
+        """The source of everything this worker says."""
+        return f"/sandherd/sandbox/{self.sandbox}"
+
+    @property
+    def inbox(self) -> str:
+        """The prefix of its reply subjects."""
+        return f"_INBOX_{self.sandbox}"
+
+
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ")
+
+
+def _text(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    if not value:
+        raise AssignmentError(f"{name} is not set; a worker is started by a runtime, which sets it")
+    return value
+
+
+def _name(environ: Mapping[str, str], name: str) -> str:
+    try:
+        return safe_name(_text(environ, name), name)
+    except UnsafeNameError as error:
+        raise AssignmentError(str(error)) from None
+
+
+def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        value = float(environ.get(name) or default)
+    except ValueError:
+        raise AssignmentError(f"{name} is {environ[name][:40]!r}, which is no number") from None
+    if not (0 < value < float("inf") or value == default):
+        raise AssignmentError(f"{name} is {value}; it has to be greater than 0")
+    return value

@@ -1,0 +1,181 @@
+"""One attempt at the task: the agent's work from its beginning to its end, and the last word after it."""
+
+import asyncio
+import os
+from importlib.metadata import version
+from typing import Final
+
+from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import (
+    AgentCompleted,
+    AgentFailed,
+    AgentHeartbeat,
+    AgentShutdown,
+    AgentStarted,
+    AgentWaiting,
+)
+from sandherd.telemetry import logs
+from sandherd_worker.agents import make_harness, put_files
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.emitter import Emitter, now
+from sandherd_worker.files import FileTracker
+from sandherd_worker.harnesses.base import Ended, Harness
+from sandherd_worker.heartbeat import Heartbeat, Status
+from sandherd_worker.inbox import Inbox
+from sandherd_worker.processes import Reaper, descendants, memory_of
+from sandherd_worker.spool import Spool
+from sandherd_worker.spool_disk import SpoolError
+from sandherd_worker.stopping import Stop
+from sandherd_worker.uplink import Uplink
+
+_AGENTS_SHARE_OF_GRACE: Final = 0.4
+"""How much of the runtime's grace the agent gets; the rest is for the last look at its files and the spool."""
+_PREVIEW: Final = 2000
+_OUTPUT_BACKLOG: Final = 64 * 1024 * 1024
+"""How much may wait for the broker before the agent's output is no longer read."""
+_log: Final = logs.get("attempt")
+
+
+class Attempt:
+    """Runs one agent. Everything it says goes through the emitter; nothing here waits for the broker."""
+
+    def __init__(
+        self,
+        who: Assignment,
+        spec: TaskSpec,
+        *,
+        spool: Spool,
+        emitter: Emitter,
+        inbox: Inbox,
+        uplink: Uplink,
+        reaper: Reaper,
+        stop: Stop,
+    ) -> None:
+        self._who, self._spec = who, spec
+        self._spool, self._emitter, self._uplink = spool, emitter, uplink
+        self._inbox, self._reaper, self._stop = inbox, reaper, stop
+        self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, self._measure)
+        self._tracker = FileTracker(
+            who.work_dir, who.state_dir / "shadow", emitter.redactor, self.say, emitter.put_aside
+        )
+        self._began = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Work, and say everything up to the last word. Raises `SpoolError` if not even that can be kept."""
+        try:
+            await self._work()
+        except SpoolError as error:
+            await self._give_up(f"what the agent says can't be kept: {error}")
+        except Exception as error:  # noqa: BLE001  # whatever broke, the herd is owed an end and a last word
+            _log.error("the worker broke", exc_info=True)
+            await self._give_up(f"the worker broke: {type(error).__name__}: {error}")
+
+    # --- the harness's voice
+
+    async def say(self, data: EventData) -> None:
+        """Say an event."""
+        await self._emitter.emit(data)
+
+    async def show(self, text: str) -> None:
+        """Show terminal output, once what waits for the broker is not too much."""
+        bound = min(_OUTPUT_BACKLOG, self._who.spool_limit // 2)
+        await self._spool.until(lambda: self._spool.backlog <= bound or self._spool.trouble is not None)
+        await self._emitter.output(text.encode("utf-8", "surrogateescape"))
+
+    # --- the work
+
+    async def _work(self) -> None:
+        await self._emitter.emit(self._started())
+        beating = asyncio.create_task(self._heartbeat.beat())
+        try:
+            ended = await self._run_agent()
+            await self._emitter.emit(self._end(ended), last_words=True)
+            if ended.error_type is None and self._spec.linger_seconds > 0:
+                await self._linger()
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+        await self._last_word(ended.turns)
+
+    async def _run_agent(self) -> Ended:
+        try:
+            await asyncio.to_thread(put_files, self._spec, self._who.work_dir)
+        except OSError as error:
+            return Ended(error_type="start", error=f"the task's files can't be put into the work tree: {error}")
+        await self._tracker.start()
+        harness = make_harness(self._spec, self._who, self, self._emitter.redactor, self._reaper)
+        await harness.start()
+        self._inbox.ready(harness)
+        self._heartbeat.status = "running"
+        ended = await self._until_ended(harness)
+        self._inbox.close("the agent has ended and takes no follow-up")
+        await self._tracker.finish()
+        return ended
+
+    async def _until_ended(self, harness: Harness) -> Ended:
+        """Wait for the agent's end, and bring it about if the worker has to end."""
+        ending = asyncio.create_task(harness.ended())
+        asked = asyncio.create_task(self._stop.asked())
+        try:
+            await asyncio.wait([ending, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                await harness.stop(self._who.stop_grace * _AGENTS_SHARE_OF_GRACE)
+            return await ending
+        finally:
+            asked.cancel()
+            ending.cancel()
+
+    async def _linger(self) -> None:
+        self._heartbeat.status = "waiting"
+        await self._emitter.emit(AgentWaiting(turn=1, message="the agent is done; the sandbox waits to be stopped"))
+        await self._stop.asked()
+
+    async def _give_up(self, why: str) -> None:
+        """The agent is gone; say its end and the last word with what room is left."""
+        self._inbox.close("the worker has to end")
+        self._tracker.abandon()
+        await self._emitter.emit(self._end(Ended(error_type="internal", error=why)), last_words=True)
+        await self._last_word(1)
+
+    async def _last_word(self, turns: int) -> None:
+        last = AgentShutdown(reason=self._stop.reason or "complete", total_turns=turns, timestamp=now())
+        await self._emitter.emit(last, last_words=True)
+
+    # --- what is said
+
+    def _started(self) -> AgentStarted:
+        return AgentStarted(
+            timestamp=now(),
+            sdk=self._spec.harness.kind,
+            worker_version=version("sandherd-worker"),
+            task=self._spec.text[:_PREVIEW],
+            task_description_length=len(self._spec.text),
+            attempt=self._who.attempt,
+        )
+
+    def _end(self, ended: Ended) -> AgentCompleted | AgentFailed:
+        facts = {
+            "turn": ended.turns,
+            "turns": ended.turns,
+            "exit_code": ended.exit_code,
+            "final_output": ended.final_output,
+            "stop_reason": ended.stop_reason,
+            "session_id": ended.session_id,
+            "duration_seconds": asyncio.get_running_loop().time() - self._began,
+            "files_changed": len(self._tracker.changed),
+        }
+        if ended.error_type is None:
+            return AgentCompleted.model_validate({**facts, "agent_type": self._spec.harness.kind})
+        failure = {"error": ended.error, "error_type": ended.error_type, "signal": ended.signal}
+        return AgentFailed.model_validate({**facts, **failure})
+
+    def _measure(self, status: Status) -> AgentHeartbeat:
+        return AgentHeartbeat(
+            timestamp=now(),
+            status=status,
+            event_count=self._spool.sequence,
+            spool_depth=self._spool.depth,
+            in_flight=self._uplink.in_flight,
+            memory_bytes=memory_of({os.getpid(), *descendants()}),
+        )

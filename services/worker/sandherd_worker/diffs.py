@@ -1,0 +1,107 @@
+"""What changed in a file: counts of lines and a unified diff, with a bound on the work that it takes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Final
+
+MAX_DIFF_BYTES: Final = 512 * 1024
+"""A text is compared line by line up to this size; above it, only its size is said."""
+MAX_DIFF_LINES: Final = 8000
+PREVIEW_LINES: Final = 100
+PREVIEW_CHARS: Final = 5000
+_CONTEXT: Final = 3
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one file. `diff` is None where none was made: for binary or very large content."""
+
+    binary: bool
+    added: int
+    removed: int
+    diff: str | None
+    note: str = ""
+    """Why there is no diff."""
+
+
+def preview(diff: str) -> str:
+    """At most 100 lines and 5,000 characters of a diff."""
+    return "".join(diff.splitlines(keepends=True)[:PREVIEW_LINES])[:PREVIEW_CHARS]
+
+
+def is_binary(content: bytes) -> bool:
+    """Git's own rule: a zero byte in the first 8,000."""
+    return b"\0" in content[:8000]
+
+
+def compare(path: str, before: bytes | None, after: bytes | None) -> Change:
+    """The change from `before` to `after`; None stands for a file that is not there."""
+    if is_binary(before or b"") or is_binary(after or b""):
+        return Change(True, 0, 0, None, f"binary: {len(before or b'')} bytes before, {len(after or b'')} after")
+    old, new = _lines(before), _lines(after)
+    if max(len(before or b""), len(after or b"")) > MAX_DIFF_BYTES or max(len(old), len(new)) > MAX_DIFF_LINES:
+        size = len(after or b"")
+        return Change(False, 0, 0, None, f"too large for a diff: {size} bytes, {len(new)} lines")
+    return _diff(path, old, new, existed=before is not None, exists=after is not None)
+
+
+def _diff(path: str, old: list[str], new: list[str], *, existed: bool, exists: bool) -> Change:
+    lines = [line for group in _groups(old, new) for line in _hunk(group, old, new)]
+    added = sum(line.startswith("+") for line in lines)
+    removed = sum(line.startswith("-") for line in lines)
+    before, after = (f"a/{path}" if existed else "/dev/null", f"b/{path}" if exists else "/dev/null")
+    return Change(False, added, removed, "".join([f"--- {before}\n+++ {after}\n", *map(_ended, lines)]))
+
+
+_Opcode = tuple[str, int, int, int, int]
+"""What becomes of a range of lines: `equal`, `replace`, `delete` or `insert`, and the range before and after."""
+
+
+def _groups(old: list[str], new: list[str]) -> Iterable[Sequence[_Opcode]]:
+    """The changes with their context. Only what both don't begin and end with is compared: comparing is what costs."""
+    start = _common(old, new)
+    stop = _common(old[start:][::-1], new[start:][::-1])
+    middle = SequenceMatcher(None, old[start : len(old) - stop], new[start : len(new) - stop], autojunk=True)
+    moved: list[_Opcode] = [("equal", 0, start, 0, start)]
+    moved += [(kind, i + start, j + start, k + start, m + start) for kind, i, j, k, m in middle.get_opcodes()]
+    moved.append(("equal", len(old) - stop, len(old), len(new) - stop, len(new)))
+    whole: SequenceMatcher[str] = SequenceMatcher(None, (), ())
+    whole.opcodes = moved  # type: ignore[attr-defined]  # where get_opcodes keeps what it has found
+    return whole.get_grouped_opcodes(_CONTEXT)
+
+
+def _hunk(group: Sequence[_Opcode], old: list[str], new: list[str]) -> Iterable[str]:
+    first, last = group[0], group[-1]
+    yield f"@@ -{_span(first[1], last[2])} +{_span(first[3], last[4])} @@\n"
+    for kind, i, j, k, m in group:
+        if kind == "equal":
+            yield from (f" {line}" for line in old[i:j])
+            continue
+        yield from (f"-{line}" for line in old[i:j])
+        yield from (f"+{line}" for line in new[k:m])
+
+
+def _span(start: int, stop: int) -> str:
+    """A range of lines as a hunk's head says it (POSIX diff -u)."""
+    length = stop - start
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    for index, (left, right) in enumerate(zip(old, new, strict=False)):
+        if left != right:
+            return index
+    return min(len(old), len(new))
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _lines(content: bytes | None) -> list[str]:
+    """Lines as git counts them: only a line feed ends one."""
+    text = (content or b"").decode("utf-8", "replace")
+    return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])

@@ -1,0 +1,56 @@
+"""What the worker asks of a harness, and what a harness may ask of the worker."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.events import EventData
+
+FailureType = Literal["exit_status", "signal", "out_of_memory", "start", "stopped", "internal"]
+
+
+class CannotTakeError(Exception):
+    """The agent can't be given this message, now or later. The text says why."""
+
+
+class Voice(Protocol):
+    """How a harness speaks. Both return when what was said is safe; waiting for them is the back-pressure."""
+
+    async def say(self, data: EventData) -> None:
+        """Say an event."""
+
+    async def show(self, text: str) -> None:
+        """Show terminal output, as it came from the agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How an agent ended. `error_type` is None if it has done its task."""
+
+    error_type: FailureType | None = None
+    error: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    turns: int = 1
+    final_output: str | None = None
+    stop_reason: str | None = None
+    session_id: str | None = None
+
+
+class Harness(Protocol):
+    """One agent, from its start to its end."""
+
+    async def start(self) -> None:
+        """Start the agent. A failure to start is an end like any other."""
+
+    async def ended(self) -> Ended:
+        """Wait until the agent and all it has started are gone, and everything it said is said."""
+
+    async def inject(self, message: InboxMessage) -> None:
+        """Give it a message, in the middle of whatever it does. Raises `CannotTakeError`."""
+
+    async def interrupt(self) -> None:
+        """Stop what it is doing now, not the agent."""
+
+    async def stop(self, grace: float) -> None:
+        """End the agent and all it has started, by force after `grace` seconds."""

@@ -1,0 +1,182 @@
+r"""The `command` harness: any program. It runs in the work tree; a message is a line on its standard input.
+
+Its standard output and error are one stream. In a message, backslash, line feed and carriage return are written as
+two characters each (`\\`, `\n`, `\r`), so that a message is always one line. When the program ends, everything that
+it started ends with it.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from signal import SIGINT, SIGKILL, SIGTERM, Signals, strsignal
+from typing import Any, Final
+
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.events.agent import AgentTurnCompleted, AgentTurnStarted
+from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
+from sandherd.contracts.names import new_name
+from sandherd_worker.harnesses.base import CannotTakeError, Ended, Voice
+from sandherd_worker.harnesses.event_lines import EventLines
+from sandherd_worker.harnesses.output import TAIL, Output
+from sandherd_worker.harnesses.program import Program, Running, launch
+from sandherd_worker.processes import Reaper, descendants, end
+from sandherd_worker.redaction import Redactor
+
+_LEFTOVER_GRACE: Final = 0.5
+"""How long what the program started may go on after it, in seconds."""
+_TOOL: Final = "command"
+_PREVIEW: Final = 500
+_SHELL_SAYS_KILLED: Final = 128 + SIGKILL
+
+
+def one_line(content: str) -> bytes:
+    """A message as one line of text."""
+    escaped = content.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return escaped.encode("utf-8", "replace") + b"\n"
+
+
+def judge(code: int, *, stopped: bool, memory_kills: int) -> Ended:
+    """What an exit code means. `memory_kills` is how often the kernel has killed for memory while it ran."""
+    signal = -code if code < 0 else None
+    if stopped:
+        return Ended(error_type="stopped", error="it was stopped", exit_code=_status(code), signal=signal)
+    if code == 0:
+        return Ended(exit_code=0, stop_reason="exit")
+    if memory_kills and code in {-SIGKILL, _SHELL_SAYS_KILLED}:
+        text = "it was killed for want of memory"
+        return Ended(error_type="out_of_memory", error=text, exit_code=_status(code), signal=int(SIGKILL))
+    if signal is not None:
+        return Ended(error_type="signal", error=f"it was ended by signal {signal} ({strsignal(signal)})", signal=signal)
+    return Ended(error_type="exit_status", error=f"it ended with exit status {code}", exit_code=code)
+
+
+def _status(code: int) -> int | None:
+    return code if code >= 0 else None
+
+
+class CommandHarness:
+    """Runs one program, once. A `Harness`."""
+
+    def __init__(
+        self, program: Program, voice: Voice, redactor: Redactor, reaper: Reaper, memory_kills: Callable[[], int | None]
+    ) -> None:
+        self._program = program
+        self._voice = voice
+        self._count_kills = memory_kills
+        self._reaper = reaper
+        self._output = Output(redactor, voice.show)
+        self._lines = EventLines(voice.say, lambda: 1)
+        self._call = new_name("call")
+        self._kills_before = memory_kills()
+        self._stopped = False
+        self._running: Running | None = None
+        self._result: asyncio.Task[Ended] | None = None
+
+    async def start(self) -> None:
+        """Start the program, and say so."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._voice.say(AgentTurnStarted(turn=1, prompt_preview=self._program.said[:_PREVIEW]))
+        await self._voice.say(AgentToolUse(turn=1, tool=_TOOL, tool_use_id=self._call, input=self._input()))
+        try:
+            self._running = await launch(self._program, self._reaper)
+        except (OSError, ValueError) as error:
+            self._result = loop.create_task(self._conclude(_not_started(self._program, error), began))
+        else:
+            self._result = loop.create_task(self._attend(self._running, began))
+
+    async def ended(self) -> Ended:
+        """Wait until the program and all it has started are gone, and its pipes are read to their ends."""
+        if self._result is None:
+            raise RuntimeError("the program was not started")
+        return await asyncio.shield(self._result)
+
+    async def inject(self, message: InboxMessage) -> None:
+        """Write the message to the program's standard input; an `interrupt` stops what it does first."""
+        running = self._running
+        if running is None or running.exit.done():
+            raise CannotTakeError("the program has ended; it takes no follow-up")
+        if message.message_type == "interrupt":
+            await self.interrupt()
+        try:
+            await running.write(one_line(message.content))
+        except OSError:
+            raise CannotTakeError("the program has closed its standard input") from None
+
+    async def interrupt(self) -> None:
+        """SIGINT to the program's group."""
+        self._signal(SIGINT)
+
+    async def stop(self, grace: float) -> None:
+        """SIGTERM to the program's group, SIGKILL after `grace` seconds, and the same for all that it started."""
+        self._stopped = True
+        self._signal(SIGTERM)
+        if self._running is not None:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._running.exit), grace)
+        self._signal(SIGKILL)
+        if self._result is not None:
+            await asyncio.wait([self._result])
+
+    def _signal(self, what: Signals) -> None:
+        if self._running is not None:
+            self._running.signal(what)
+
+    def _input(self) -> dict[str, object]:
+        return {"argv": list(self._program.argv)}
+
+    async def _attend(self, running: Running, began: float) -> Ended:
+        readers = asyncio.gather(self._output.read(running.output), self._lines.read(running.events))
+        try:
+            either: list[asyncio.Future[Any]] = [running.exit, readers]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if readers.done() and readers.exception() is not None:
+                # What it says can't be kept any more, so it may not go on.
+                running.signal(SIGKILL)
+            code = await running.exit
+            await end(descendants, _LEFTOVER_GRACE)
+            await readers
+        finally:
+            readers.cancel()
+            running.close()
+        return await self._conclude(judge(code, stopped=self._stopped, memory_kills=self._new_memory_kills()), began)
+
+    def _new_memory_kills(self) -> int:
+        now = self._count_kills()
+        return 0 if now is None or self._kills_before is None else now - self._kills_before
+
+    async def _conclude(self, ended: Ended, began: float) -> Ended:
+        """Say what came of it."""
+        took = (asyncio.get_running_loop().time() - began) * 1000
+        failed = ended.error_type is not None
+        result = self._output.tail or ended.error
+        await self._voice.say(
+            AgentToolResult(
+                turn=1,
+                tool_use_id=self._call,
+                result=result,
+                result_truncated=self._output.length > TAIL,
+                result_full_length=self._output.length,
+                is_error=failed,
+            )
+        )
+        response = {"exit_code": ended.exit_code, "signal": ended.signal}
+        await self._voice.say(
+            AgentToolCompleted(
+                turn=1,
+                tool=_TOOL,
+                tool_use_id=self._call,
+                tool_input=self._input(),
+                tool_response=response,
+                duration_ms=took,
+            )
+        )
+        await self._voice.say(AgentTurnCompleted(turn=1, duration_ms=took, stop_reason=ended.error_type or "exit"))
+        return Ended(**{**vars(ended), "final_output": self._output.tail})
+
+
+def _not_started(program: Program, error: OSError | ValueError) -> Ended:
+    number = error.errno if isinstance(error, OSError) and error.errno else errno.EINVAL
+    return Ended(error_type="start", error=f"{program.argv[0]}: {os.strerror(number)}")

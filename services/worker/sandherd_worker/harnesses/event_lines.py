@@ -1,0 +1,111 @@
+"""Events that an agent says of itself: JSON lines on a pipe. Nothing written there can do harm."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events.agent import AgentError
+
+LONGEST_LINE: Final = 1024 * 1024
+_RESERVED: Final = frozenset(
+    f"agent.{action}"
+    for action in (
+        "started",
+        "heartbeat",
+        "completed",
+        "failed",
+        "shutdown",
+        "message_injected",
+        "file_edited",
+        "interrupted",
+        "waiting",
+    )
+)
+"""What the worker says itself, because others decide by it."""
+
+SPEAKABLE: Final = frozenset(name for name in EVENTS if name.startswith("agent.")) - _RESERVED
+
+
+def read_line(line: bytes, turn: int) -> EventData:
+    """The event in `{"type": "agent.…", "data": {…}}`. Raises `ContractError` naming the field that is wrong.
+
+    An event that doesn't say its turn gets this one.
+    """
+    document = _load(line)
+    event_type, data = document.get("type"), document.get("data", {})
+    if not isinstance(event_type, str) or event_type not in SPEAKABLE:
+        raise ContractError(Code.UNKNOWN_TYPE, f"{str(event_type)[:80]!r} is not for an agent to say", field="type")
+    if not isinstance(data, dict):
+        raise ContractError(Code.INVALID_FIELD, "data is no object", field="data")
+    try:
+        return EVENTS[event_type].model_validate({"turn": turn, **data, "artifacts": None})
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
+
+
+def _load(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ContractError(Code.INVALID_JSON, f"this line is no JSON: {type(error).__name__}") from None
+    if not isinstance(document, dict):
+        raise ContractError(Code.INVALID_JSON, "this line is no JSON object")
+    return document
+
+
+def complaint(error: ContractError, turn: int) -> AgentError:
+    """What is said in place of a line that can't be: the field and the fault, never the value."""
+    field = f" (field {error.problem.field})" if error.problem.field else ""
+    return AgentError(error=f"a line on the events pipe was not understood: {error}{field}", phase="events", turn=turn)
+
+
+class EventLines:
+    """Reads the pipe to its end and says what is on it."""
+
+    def __init__(self, say: Callable[[EventData], Awaitable[None]], turn: Callable[[], int]) -> None:
+        self._say = say
+        self._turn = turn
+
+    async def read(self, reader: asyncio.StreamReader) -> None:
+        """Read until the end of the pipe. Raises what `say` raises."""
+        while True:
+            try:
+                line = await reader.readuntil(b"\n")
+            except asyncio.IncompleteReadError as last:
+                await self._take(last.partial)
+                return
+            except asyncio.LimitOverrunError as error:
+                await self._skip(reader, error.consumed)
+                continue
+            await self._take(line)
+
+    async def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            event = read_line(line, self._turn())
+        except ContractError as error:
+            await self._say(complaint(error, self._turn()))
+        else:
+            await self._say(event)
+
+    async def _skip(self, reader: asyncio.StreamReader, consumed: int) -> None:
+        """Pass over a line that is too long, up to its end or the pipe's."""
+        size = 0
+        while True:
+            size += len(await reader.readexactly(consumed))
+            try:
+                size += len(await reader.readuntil(b"\n"))
+                break
+            except asyncio.LimitOverrunError as error:
+                consumed = error.consumed
+            except asyncio.IncompleteReadError as last:
+                size += len(last.partial)
+                break
+        fault = ContractError(Code.TOO_LARGE, f"a line of {size} bytes; the limit is {LONGEST_LINE}", field="line")
+        await self._say(complaint(fault, self._turn()))

@@ -1,0 +1,96 @@
+"""Starting a program with pipes to it: standard input, one stream of output, and a pipe for its own events."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+
+from sandherd_worker.harnesses.event_lines import LONGEST_LINE
+from sandherd_worker.harnesses.output import CHUNK_BYTES
+from sandherd_worker.processes import EVENTS_VARIABLE, Reaper, send_group
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What is to be run, and where. `said` is the task's text, for the turn's preview."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    work_dir: Path
+    said: str = ""
+
+
+class Running:
+    """A program that runs in a session of its own, and our ends of its pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], exit: asyncio.Future[int]) -> None:
+        self.exit = exit
+        """Its exit code, or the negative number of the signal that ended it."""
+        self.output = asyncio.StreamReader(CHUNK_BYTES)
+        self.events = asyncio.StreamReader(LONGEST_LINE)
+        self._process = process
+        self._transports: list[asyncio.BaseTransport] = []
+        self._stdin: asyncio.StreamWriter | None = None
+
+    async def connect(self, events: int) -> None:
+        """Take hold of the pipes. `events` is the reading end of the events pipe."""
+        process = self._process
+        loop = asyncio.get_running_loop()
+        for pipe, reader in ((process.stdout, self.output), (os.fdopen(events, "rb"), self.events)):
+            protocol = asyncio.StreamReaderProtocol(reader)
+            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]
+            self._transports.append(transport)
+        closed = asyncio.StreamReaderProtocol(nobody := asyncio.StreamReader())
+        writing, _ = await loop.connect_write_pipe(lambda: closed, process.stdin)
+        # So that `drain` returns when the pipe has it all, not when a buffer of ours has.
+        writing.set_write_buffer_limits(0)
+        self._stdin = asyncio.StreamWriter(writing, closed, nobody, loop)
+        self._transports.append(writing)
+
+    async def write(self, line: bytes) -> None:
+        """Write to its standard input; waits until the pipe has taken it. Raises `BrokenPipeError` if it is closed."""
+        if self._stdin is None or self._stdin.is_closing():
+            raise BrokenPipeError
+        self._stdin.write(line)
+        await self._stdin.drain()
+        if self._stdin.is_closing():
+            raise BrokenPipeError
+
+    def signal(self, what: Signals) -> None:
+        """Send a signal to its process group, if it still runs."""
+        if not self.exit.done():
+            send_group(self._process.pid, what)
+
+    def close(self) -> None:
+        """Let go of the pipes."""
+        for transport in self._transports:
+            transport.close()
+        # Reaped by the reaper; Popen must not wait for a number that may be another process by now.
+        self._process.returncode = self.exit.result() if self.exit.done() else None
+
+
+async def launch(program: Program, reaper: Reaper) -> Running:
+    """Start the program. Raises `OSError` or `ValueError` if it can't be started."""
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
+            list(program.argv),
+            cwd=program.work_dir,
+            env={**program.environment, EVENTS_VARIABLE: str(writing)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(writing,),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    running = Running(process, reaper.exit_of(process.pid))
+    await running.connect(reading)
+    return running

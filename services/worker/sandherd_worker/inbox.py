@@ -1,0 +1,107 @@
+"""The inbox: messages come as requests, reach the agent in the middle of what it does, and the reply is the receipt."""
+
+import asyncio
+from typing import Final, Protocol
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.events.agent import AgentInterrupted, AgentMessageInjected
+from sandherd.contracts.subjects import DELIVER
+from sandherd.telemetry import logs
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.emitter import Emitter
+from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.injected import Injected
+
+_log: Final = logs.get("inbox")
+
+
+class Taker(Protocol):
+    """Who is given the messages: the agent's harness."""
+
+    async def inject(self, message: InboxMessage, /) -> None:
+        """Take it. Raises `CannotTakeError`."""
+
+
+class Inbox:
+    """Serves the deliveries of one sandbox, one after the other, so that their order is kept.
+
+    A message that comes before the agent is ready waits. Once the agent is gone, messages are rejected with a reason.
+    """
+
+    def __init__(self, assignment: Assignment, emitter: Emitter, injected: Injected) -> None:
+        self._who = assignment
+        self._emitter = emitter
+        self._injected = injected
+        self._taker: asyncio.Future[Taker] = asyncio.get_running_loop().create_future()
+        self._turn = asyncio.Lock()
+        self._nobody: Taker | None = None
+
+    def ready(self, taker: Taker) -> None:
+        """From now on the agent can take messages."""
+        if not self._taker.done():
+            self._taker.set_result(taker)
+
+    def close(self, reason: str) -> None:
+        """From now on messages are rejected; those that wait are, too."""
+        self._nobody = self._nobody or _Nobody(reason)
+        self.ready(self._nobody)
+
+    async def serve(self, bus: Bus) -> None:
+        """Take deliveries from this connection. Returns at once; the connection's end ends it."""
+        subject = DELIVER.fill(project=self._who.project, sandbox=self._who.sandbox)
+        await bus.client.subscribe(subject, cb=self._on_delivery)
+
+    async def take(self, document: bytes) -> Receipt | None:
+        """Give a message to the agent once, and return the receipt. None for what is no message to this sandbox."""
+        try:
+            message = InboxMessage.model_validate_json(document)
+        except ValidationError as error:
+            fields = sorted({".".join(map(str, fault["loc"])) for fault in error.errors(include_input=False)})
+            _log.warning("a delivery that is no message", fields=fields)
+            return None
+        if (message.project, message.sandbox) != (self._who.project, self._who.sandbox):
+            _log.warning("a message to another sandbox", message=message.message)
+            return None
+        async with self._turn:
+            return self._injected.receipt(message.message) or await self._inject(message)
+
+    async def _on_delivery(self, delivery: Msg) -> None:
+        receipt = await self.take(delivery.data)
+        if receipt is not None and delivery.reply:
+            await delivery.respond(receipt.model_dump_json(exclude_none=True).encode())
+
+    async def _inject(self, message: InboxMessage) -> Receipt:
+        taker = await self._taker
+        try:
+            await (self._nobody or taker).inject(message)
+        except CannotTakeError as error:
+            return Receipt(message=message.message, outcome="rejected", reason=str(error))
+        self._injected.add(message.message)
+        await self._say(message)
+        return Receipt(message=message.message, outcome="acknowledged")
+
+    async def _say(self, message: InboxMessage) -> None:
+        if message.message_type == "interrupt":
+            await self._emitter.emit(AgentInterrupted(reason=message.content, sender_id=message.sender_id))
+        await self._emitter.emit(
+            AgentMessageInjected(
+                message_type=message.message_type,
+                content=message.content,
+                content_length=len(message.content),
+                sender_id=message.sender_id,
+                message_id=message.message,
+                intervention_number=len(self._injected),
+            )
+        )
+
+
+class _Nobody:
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def inject(self, _message: InboxMessage) -> None:
+        raise CannotTakeError(self._reason)

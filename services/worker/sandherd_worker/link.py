@@ -1,0 +1,63 @@
+"""The worker's link to the herd: membership, uplink and inbox together, and the wait until all has gone up."""
+
+import asyncio
+from typing import Final
+
+from sandherd.bus.connection import Bus
+from sandherd.telemetry import logs
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.exits import ExitCode
+from sandherd_worker.inbox import Inbox
+from sandherd_worker.membership import Membership, MembershipRefusedError
+from sandherd_worker.spool import Spool
+from sandherd_worker.stopping import REFUSED, Stop
+from sandherd_worker.uplink import Uplink
+
+_SHARE_OF_GRACE: Final = 0.85
+"""How much of the runtime's grace may be used; SIGKILL comes at the end of it."""
+_log: Final = logs.get("link")
+
+
+class Link:
+    """Runs beside everything else, from the start of the worker to its end."""
+
+    def __init__(self, who: Assignment, spool: Spool, inbox: Inbox, stop: Stop) -> None:
+        self.uplink: Final = Uplink(spool)
+        self._who = who
+        self._spool = spool
+        self._inbox = inbox
+        self._stop = stop
+        self._refused = False
+        self._running = asyncio.create_task(self._run())
+
+    async def drain(self) -> ExitCode:
+        """Wait until the broker has everything, or until there is no sense or no time left to wait."""
+        empty = asyncio.create_task(self._spool.until(lambda: self._spool.depth == 0))
+        late = asyncio.create_task(self._stop.terminated(self._who.stop_grace * _SHARE_OF_GRACE))
+        await asyncio.wait([empty, late, self._running], return_when=asyncio.FIRST_COMPLETED)
+        drained = empty.done()
+        empty.cancel()
+        late.cancel()
+        if drained:
+            return ExitCode.DRAINED
+        if self._running.done():
+            return ExitCode.REFUSED if self._refused else ExitCode.INTERNAL
+        return ExitCode.SPOOL if self._spool.trouble else ExitCode.NOT_DRAINED
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        self.uplink.close()
+
+    async def _run(self) -> None:
+        try:
+            await Membership(self._who, self._session).run()
+        except MembershipRefusedError as refusal:
+            _log.error("no credential for this sandbox any more", reason=str(refusal))
+            self._refused = True
+            self._stop.ask(REFUSED)
+
+    async def _session(self, bus: Bus) -> None:
+        await self._inbox.serve(bus)
+        await self.uplink.run(bus)

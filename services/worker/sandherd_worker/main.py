@@ -1,0 +1,65 @@
+"""The worker's entry: `python -m sandherd_worker.main [--recover]`. What it needs to know is in environment variables.
+
+`--recover` runs no agent: it drains the spool that a lost worker left, and says the end and the last word in its
+place. The exit status is an `ExitCode`.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sandherd_worker.exits import ExitCode
+from sandherd_worker.lean import start_lean
+
+if TYPE_CHECKING:
+    from sandherd.contracts.commands import TaskSpec
+    from sandherd_worker.assignment import Assignment
+
+_USAGE = "usage: sandherd-worker [--recover]   (a runtime starts it; see `sandherd_worker.assignment`)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one worker to its end, and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments not in ([], ["--recover"]):
+        sys.stderr.write(f"{_USAGE}\n")
+        return ExitCode.USAGE
+    start_lean(os.environ)
+    return _run(recovering=bool(arguments))
+
+
+def _run(*, recovering: bool) -> int:
+    from sandherd.contracts.errors import ContractError
+    from sandherd.telemetry import logs
+    from sandherd_worker.agents import read_task
+    from sandherd_worker.assignment import Assignment, AssignmentError
+
+    try:
+        who = Assignment.read(os.environ)
+        logs.configure("worker", who.log_level)
+        spec = None if recovering else read_task(who.task_file)
+    except (AssignmentError, ContractError, OSError) as error:
+        sys.stderr.write(f"sandherd-worker: {error}\n")
+        return ExitCode.USAGE
+    return _live(who, spec)
+
+
+def _live(who: "Assignment", spec: "TaskSpec | None") -> int:
+    from sandherd.telemetry import logs
+    from sandherd_worker.life import live
+    from sandherd_worker.spool_disk import SpoolBusyError, SpoolError
+
+    try:
+        return asyncio.run(live(who, spec))
+    except SpoolBusyError as error:
+        logs.get("main").error("this state directory has a worker", error=str(error))
+        return ExitCode.BUSY
+    except SpoolError as error:
+        logs.get("main").error("the spool can't be used", error=str(error))
+        return ExitCode.SPOOL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

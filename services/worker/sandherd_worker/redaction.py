@@ -1,0 +1,121 @@
+"""Keeping secrets out of what is said: the values that are known, and the shapes of tokens that are common."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import quote
+
+MARK: Final = "[redacted]"
+
+_SHORTEST_SECRET: Final = 4
+_SHORTEST_LINE: Final = 16
+"""A line of a secret of several lines (a key) counts as one by itself from this length on."""
+
+_SHAPES: Final = (
+    r"sk-[A-Za-z0-9_-]{20,}",  # Anthropic (sk-ant-…), OpenAI and others
+    r"gh[pousr]_[A-Za-z0-9]{20,}",  # GitHub
+    r"github_pat_[A-Za-z0-9_]{20,}",
+    r"glpat-[A-Za-z0-9_-]{16,}",  # GitLab
+    r"(?:AKIA|ASIA)[0-9A-Z]{16}",  # AWS key ids
+    r"dtn_[A-Za-z0-9]{16,}",  # Daytona
+    r"xox[abposr]-[A-Za-z0-9-]{10,}",  # Slack
+    r"AIza[0-9A-Za-z_-]{35}",  # Google
+    r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON Web Tokens
+    r"\bS[UAO][A-Z2-7]{56}\b",  # NATS seeds
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
+)
+_OPEN_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?![\s\S]*-----END )")
+_UNFINISHED: Final = re.compile(
+    r"(?:sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|dtn_|xox[abposr]-|AIza|eyJ|\bS[UAO][A-Z2-7]{8,}|://)\S*\Z"
+)
+_LONGEST_WORD: Final = 4096
+_LONGEST_HELD: Final = 16 * 1024
+
+
+class Redactor:
+    """Replaces secrets by `MARK`. A secret shorter than 4 characters can't be told from ordinary text and stays."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        found = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST_SECRET}
+        self.known: Final = tuple(sorted(found, key=len, reverse=True))
+        self._pattern = re.compile("|".join((*map(re.escape, self.known), *_SHAPES)))
+
+    def text(self, text: str) -> str:
+        """The text without its secrets."""
+        return self._pattern.sub(MARK, text)
+
+    def value(self, value: Any) -> Any:
+        """A JSON-like value without the secrets in its strings and keys; anything else in it is left as it is."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.value(key): self.value(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in value]
+        return value
+
+
+def _forms(secret: str) -> Iterable[str]:
+    """A secret as it may appear: as it is, as part of JSON or of a URL, in base 64, and line by line."""
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield quote(secret, safe="")
+    if len(secret) >= _SHORTEST_LINE:
+        yield base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+    yield from (line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)
+
+
+class StreamRedactor:
+    """The same for text that comes in pieces: what may be the beginning of a secret waits for its rest."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """Take a piece and return what may go out by now."""
+        self._held += text
+        return self._release(self._cut())
+
+    def pause(self) -> str:
+        """Nothing has come for a moment: an unfinished word may go out, unless it looks like part of a secret."""
+        return "" if self._suspicious() else self._release(len(self._held))
+
+    def finish(self) -> str:
+        """All that is left."""
+        return self._release(len(self._held))
+
+    def _release(self, end: int) -> str:
+        out, self._held = self._held[:end], self._held[end:]
+        return self._redactor.text(out)
+
+    def _cut(self) -> int:
+        """Where the part begins that has to wait."""
+        key = _OPEN_KEY.search(self._held)
+        if len(self._held) > _LONGEST_HELD:
+            return len(self._held) - (0 if key else _LONGEST_WORD)
+        start = len(self._held) - max(len(_last_word(self._held)), self._begun())
+        return min(start, key.start()) if key else start
+
+    def _begun(self) -> int:
+        """How many characters at the end are the beginning of a known secret."""
+        longest = 0
+        for secret in self._redactor.known:
+            for length in range(min(len(secret) - 1, len(self._held)), longest, -1):
+                if self._held.endswith(secret[:length]):
+                    longest = length
+                    break
+        return longest
+
+    def _suspicious(self) -> bool:
+        if _OPEN_KEY.search(self._held) or _UNFINISHED.search(_last_word(self._held)):
+            return True
+        return self._begun() >= _SHORTEST_SECRET
+
+
+def _last_word(text: str) -> str:
+    """What stands after the last blank; nothing if the text ends with one."""
+    return text.rsplit(None, 1)[-1] if text and not text[-1].isspace() else ""

@@ -1,0 +1,168 @@
+"""The spool's hands on the disk: its segments, its lock and its reserve. Everything here may block."""
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd_worker.spool_cursor import sync_directory
+from sandherd_worker.spool_file import Mark, Scan, scan, segment_path, segments
+
+_RESERVE: Final = 1024 * 1024
+
+
+class SpoolError(Exception):
+    """The spool can't take or keep what it is given."""
+
+
+class SpoolFullError(SpoolError):
+    """No room is left for it. Its last words still have a reserve."""
+
+
+class SpoolBrokenError(SpoolError):
+    """The disk refuses to write; nothing more can be kept."""
+
+
+class SpoolBusyError(SpoolError):
+    """Another worker holds this spool."""
+
+
+@dataclass
+class Segment:
+    """One file of the spool. `count` and `size` are what is durable in it."""
+
+    first: int
+    path: Path
+    count: int = 0
+    size: int = 0
+    descriptor: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The number of its last durable record; `first - 1` while it is empty."""
+        return self.first + self.count - 1
+
+
+@dataclass
+class Recovered:
+    """What an earlier run left: the segments, and what their records say together."""
+
+    segments: list[Segment]
+    sequence: int = 0
+    mark: Mark = Mark.NONE
+    damage: Sequence[str] = ()
+
+
+class Disk:
+    """The directory of one spool."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock: int | None = None
+
+    def open(self) -> Recovered:
+        """Take the lock, cut off a torn end, and say what is there. Raises `SpoolError`."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._take_lock()
+            self._set_reserve()
+            return self._recover()
+        except OSError as error:
+            raise SpoolBrokenError(f"{self.directory}: {error.strerror or error}") from error
+
+    def write(self, segment: Segment, data: bytes) -> None:
+        """Append and wait until it is on the disk; nothing of it stays there if that fails. Raises `SpoolError`."""
+        try:
+            self._append(segment, data)
+        except OSError as error:
+            self._undo(segment)
+            full = error.errno in {28, 122, 27}  # ENOSPC, EDQUOT, EFBIG
+            kind = SpoolFullError if full else SpoolBrokenError
+            raise kind(f"the spool can't be written: {error.strerror or error}") from error
+
+    def remove(self, gone: Sequence[Segment]) -> None:
+        """Remove these segments. Raises `OSError`."""
+        for segment in gone:
+            self._shut(segment)
+            segment.path.unlink(missing_ok=True)
+        sync_directory(self.directory)
+
+    def free_reserve(self) -> None:
+        """Give up the reserve, so that the last words find room."""
+        (self.directory / "reserve").unlink(missing_ok=True)
+
+    def close(self, held: Sequence[Segment]) -> None:
+        """Let go of the files and the lock."""
+        for segment in held:
+            self._shut(segment)
+        self.free_reserve()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            raise SpoolBusyError(f"{self.directory} is held by another worker") from None
+
+    def _set_reserve(self) -> None:
+        """A full disk when starting is met by `write`; recovery has to be possible without any room."""
+        with suppress(OSError), (self.directory / "reserve").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, _RESERVE)
+
+    def _recover(self) -> Recovered:
+        found = Recovered([])
+        damage: list[str] = []
+        for first, path in segments(self.directory):
+            content = scan(path.read_bytes())
+            damage += self._cut(path, content)
+            found.segments.append(Segment(first, path, len(content.records), content.end))
+            for record in content.records:
+                found.sequence = max(found.sequence, record.sequence)
+                found.mark |= record.mark
+        found.damage = damage
+        return found
+
+    def _cut(self, path: Path, content: Scan) -> list[str]:
+        """Cut off what is no whole record, and make the rest durable: a killed writer may not have done that."""
+        with path.open("r+b") as file:
+            if content.torn:
+                file.truncate(content.end)
+            os.fsync(file.fileno())
+        return [f"{path.name}: {content.torn} bytes after record {len(content.records)}"] if content.torn else []
+
+    def _append(self, segment: Segment, data: bytes) -> None:
+        if segment.descriptor is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            segment.descriptor = os.open(segment.path, flags, 0o600)
+            sync_directory(self.directory)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(segment.descriptor, view) :]
+        os.fdatasync(segment.descriptor)
+
+    def _undo(self, segment: Segment) -> None:
+        """Raises `SpoolBrokenError` if even that is refused: the file's end is then unknown."""
+        if segment.descriptor is None:
+            return
+        try:
+            os.ftruncate(segment.descriptor, segment.size)
+        except OSError as error:
+            raise SpoolBrokenError(f"the spool can't be cut back: {error.strerror or error}") from error
+
+    def _shut(self, segment: Segment) -> None:
+        if segment.descriptor is not None:
+            os.close(segment.descriptor)
+            segment.descriptor = None
+
+
+def new_segment(directory: Path, first: int) -> Segment:
+    """A segment that has no file yet."""
+    return Segment(first, segment_path(directory, first))

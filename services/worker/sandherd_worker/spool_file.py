@@ -1,0 +1,119 @@
+"""The spool on disk: how a record is written, and what is read back of a file that may end in the middle of one.
+
+A record is its length and the CRC-32 of what follows (4 bytes each, big-endian), then kind, flags, sequence, the
+lengths of subject and message id, and these two and the payload.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from pathlib import Path
+from typing import Final
+
+_FRAME: Final = struct.Struct(">II")
+_HEAD: Final = struct.Struct(">BBIHB")
+_LONGEST: Final = 16 * 1024 * 1024
+_SUFFIX: Final = ".log"
+
+
+class Kind(IntEnum):
+    """What a record carries."""
+
+    EVENT = 1
+    ARTIFACT = 2
+    OUTPUT = 3
+
+
+class Mark(IntFlag):
+    """What has to be remembered of a record after it has left the spool."""
+
+    NONE = 0
+    TERMINAL = 1
+    """It ends the attempt."""
+    LAST_WORD = 2
+    """Nothing of this source comes after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message as it waits for the broker. `sequence` is 0 for what is no event."""
+
+    kind: Kind
+    subject: str
+    msg_id: str
+    payload: bytes
+    sequence: int = 0
+    mark: Mark = Mark.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What was found in a segment: its records, where the last whole one ends, and how many bytes stand behind that."""
+
+    records: list[Record]
+    end: int
+    torn: int
+
+
+def encode(record: Record) -> bytes:
+    """The record as it stands in the file."""
+    subject, msg_id = record.subject.encode(), record.msg_id.encode()
+    head = _HEAD.pack(record.kind, record.mark, record.sequence, len(subject), len(msg_id))
+    body = b"".join((head, subject, msg_id, record.payload))
+    return _FRAME.pack(len(body), zlib.crc32(body)) + body
+
+
+def decode(data: bytes, offset: int = 0) -> tuple[Record, int] | None:
+    """The record at `offset` and where the next one begins; None if there is no whole and sound one."""
+    start = offset + _FRAME.size
+    if len(data) < start:
+        return None
+    length, checksum = _FRAME.unpack_from(data, offset)
+    body = data[start : start + length]
+    if not _HEAD.size <= length <= _LONGEST or len(body) < length or zlib.crc32(body) != checksum:
+        return None
+    return _read_body(body), start + length
+
+
+def needed(data: bytes, offset: int) -> int:
+    """How many bytes the record at `offset` takes, frame included; the frame's own size if not even that is there."""
+    if len(data) < offset + _FRAME.size:
+        return _FRAME.size
+    length: int = _FRAME.unpack_from(data, offset)[0]
+    return _FRAME.size + length
+
+
+def _read_body(body: bytes) -> Record:
+    kind, mark, sequence, subject_length, id_length = _HEAD.unpack_from(body)
+    subject_end = _HEAD.size + subject_length
+    id_end = subject_end + id_length
+    return Record(
+        kind=Kind(kind),
+        subject=body[_HEAD.size : subject_end].decode(),
+        msg_id=body[subject_end:id_end].decode(),
+        payload=body[id_end:],
+        sequence=sequence,
+        mark=Mark(mark),
+    )
+
+
+def scan(data: bytes) -> Scan:
+    """All whole records from the beginning."""
+    records, offset = [], 0
+    while (found := decode(data, offset)) is not None:
+        record, offset = found
+        records.append(record)
+    return Scan(records, offset, len(data) - offset)
+
+
+def segment_path(directory: Path, first: int) -> Path:
+    """The segment whose first record has this number."""
+    return directory / f"{first:020d}{_SUFFIX}"
+
+
+def segments(directory: Path) -> Iterator[tuple[int, Path]]:
+    """The segments in a directory, in order, each with the number of its first record."""
+    for path in sorted(directory.glob(f"*{_SUFFIX}")):
+        yield int(path.stem), path

@@ -1,0 +1,76 @@
+"""Reading the spool back, in order, from the first record that the broker has not acknowledged."""
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd_worker.spool import Spool
+from sandherd_worker.spool_disk import Segment, SpoolBrokenError
+from sandherd_worker.spool_file import Record, decode, needed
+
+_READ_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A durable record and its number in the spool."""
+
+    number: int
+    record: Record
+
+
+class SpoolReader:
+    """A place in the spool. There is one reader; it is never behind what was acknowledged."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._ready: deque[Spooled] = deque()
+        self._first = 0
+        self._descriptor: int | None = None
+        self._offset = 0
+        self._number = 0
+        """The last record that was read."""
+
+    def take(self) -> Spooled | None:
+        """The next durable record, or None if there is none now. Raises `SpoolBrokenError`."""
+        while not self._ready and self._number < self._spool.durable:
+            self._fill()
+        return self._ready.popleft() if self._ready else None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _fill(self) -> None:
+        segment, descriptor = self._current()
+        data = os.pread(descriptor, min(_READ_BYTES, segment.size - self._offset), self._offset)
+        read = self._decode(segment, data)
+        if read == 0:
+            wanted = needed(data, 0)
+            read = self._decode(segment, os.pread(descriptor, wanted, self._offset))
+        if read == 0:
+            raise SpoolBrokenError(f"{segment.path.name}: record {self._number + 1} can't be read back")
+        self._offset += read
+
+    def _decode(self, segment: Segment, data: bytes) -> int:
+        """Take the whole records in `data`; returns how many bytes they are."""
+        offset = 0
+        while self._number < segment.last and (found := decode(data, offset)) is not None:
+            record, offset = found
+            self._number += 1
+            if self._number > self._spool.acknowledged:
+                self._ready.append(Spooled(self._number, record))
+        return offset
+
+    def _current(self) -> tuple[Segment, int]:
+        """The segment with the next record, and its open file; all segments before it are behind us."""
+        segment = next(segment for segment in self._spool.segments if segment.last > self._number)
+        if self._descriptor is not None and segment.first == self._first:
+            return segment, self._descriptor
+        self.close()
+        self._descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._first, self._offset, self._number = segment.first, 0, segment.first - 1
+        return segment, self._descriptor

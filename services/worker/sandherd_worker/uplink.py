@@ -1,0 +1,136 @@
+"""The uplink: from the spool to the broker, in order, in a window, until each message is acknowledged.
+
+What was not acknowledged is sent again under the same message id, so that the broker stores it once. After a failure
+everything in flight is called back, and the first message goes alone before the window opens again: a broker that
+has just come back must not take a later message while it still refuses an earlier one.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError, full_jitter
+from sandherd.telemetry import logs
+from sandherd_worker.spool import Spool
+from sandherd_worker.spool_reader import Spooled, SpoolReader
+
+WINDOW_MESSAGES: Final = 256
+WINDOW_BYTES: Final = 2 * 1024 * 1024
+_ACKNOWLEDGED_WITHIN: Final = 5.0
+_REFUSED_WAIT: Final = 30.0
+"""What is refused as it is would block all behind it; it is tried again slowly, because rights can be mended."""
+_LOOK_AT_CONNECTION: Final = 0.1
+_log: Final = logs.get("uplink")
+
+
+@dataclass(frozen=True)
+class _Flight:
+    spooled: Spooled
+    sending: asyncio.Task[None]
+
+
+class Uplink:
+    """Sends one spool. It outlives the connections that it sends over."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._reader = SpoolReader(spool)
+        self._again: deque[Spooled] = deque()
+        """Taken from the spool and not acknowledged: sent before anything else."""
+        self._flying: deque[_Flight] = deque()
+        self._flying_bytes = 0
+        self._failures = 0
+        self._wake = asyncio.Event()
+        spool.listen(self._wake.set)
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages wait for their acknowledgement."""
+        return len(self._flying)
+
+    async def run(self, bus: Bus) -> None:
+        """Send over this connection until cancelled."""
+        while True:
+            try:
+                await self._send_all(bus)
+            except PublishFailedError as error:
+                await self._wait(error, full_jitter(self._failures))
+            except PublishRefusedError as error:
+                _log.error("the broker will not take this message; all behind it waits", error=str(error))
+                await self._wait(error, full_jitter(self._failures, first=1.0, longest=_REFUSED_WAIT))
+
+    def close(self) -> None:
+        """Let go of the spool."""
+        self._reader.close()
+
+    async def _send_all(self, bus: Bus) -> None:
+        """Send until something fails; then nothing is in flight any more."""
+        while not bus.connected:  # noqa: ASYNC110  # the client wakes nobody
+            await asyncio.sleep(_LOOK_AT_CONNECTION)
+        connection = bus.reconnects
+        alone = True
+        try:
+            while True:
+                self._wake.clear()
+                alone = not self._land() and alone
+                if not bus.connected or bus.reconnects != connection:
+                    raise PublishFailedError("the connection was lost")
+                if not self._launch(bus, 1 if alone else WINDOW_MESSAGES):
+                    await self._something()
+        finally:
+            await self._call_back()
+
+    def _land(self) -> bool:
+        """Tell the spool what was acknowledged, in order; whether there was any. Raises the first failure."""
+        landed = None
+        try:
+            while self._flying and self._flying[0].sending.done():
+                self._flying[0].sending.result()
+                landed = self._flying.popleft().spooled
+                self._flying_bytes -= len(landed.record.payload)
+        finally:
+            if landed is not None:
+                self._failures = 0
+                self._spool.acknowledge(landed.number)
+        return landed is not None
+
+    def _launch(self, bus: Bus, window: int) -> bool:
+        """Send the next message, if there is one and room for it."""
+        if len(self._flying) >= window or self._flying_bytes >= WINDOW_BYTES:
+            return False
+        spooled = self._again.popleft() if self._again else self._reader.take()
+        if spooled is None:
+            return False
+        sending = asyncio.create_task(_send(bus, spooled))
+        sending.add_done_callback(lambda _: self._wake.set())
+        self._flying.append(_Flight(spooled, sending))
+        self._flying_bytes += len(spooled.record.payload)
+        return True
+
+    async def _something(self) -> None:
+        """Wait until a message was acknowledged or a new one came; not long, because connections break silently."""
+        try:
+            await asyncio.wait_for(self._wake.wait(), _LOOK_AT_CONNECTION)
+        except TimeoutError:
+            return
+
+    async def _call_back(self) -> None:
+        """Give up what is in flight: from the first that was not acknowledged, all are to be sent again, in order."""
+        for flight in self._flying:
+            flight.sending.cancel()
+        if self._flying:
+            await asyncio.wait([flight.sending for flight in self._flying])
+        self._again.extendleft(flight.spooled for flight in reversed(self._flying))
+        self._flying.clear()
+        self._flying_bytes = 0
+
+    async def _wait(self, error: Exception, seconds: float) -> None:
+        self._failures += 1
+        _log.warning("not acknowledged; sent again", failures=self._failures, depth=self._spool.depth, error=str(error))
+        await asyncio.sleep(seconds)
+
+
+async def _send(bus: Bus, spooled: Spooled) -> None:
+    record = spooled.record
+    await bus.publish(record.subject, record.payload, msg_id=record.msg_id, timeout=_ACKNOWLEDGED_WITHIN)

@@ -1,0 +1,235 @@
+"""One sandbox without a spawner: a real worker process, a real broker, and a desk that gives out credentials."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import nats.js.errors
+import pytest
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import Registrar
+from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.reading import read_event
+from sandherd.contracts.requests import AskCredential
+from sandherd.contracts.subjects import CREDENTIAL, DELIVER, OUTPUT, Principal
+from sandherd.stack.broker import Broker
+
+PROJECT = "default"
+PATIENCE = 60.0
+
+
+async def eventually(find: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """Wait until `find` (plain or awaitable) gives something true, and return it."""
+    deadline = asyncio.get_running_loop().time() + patience
+    while asyncio.get_running_loop().time() < deadline:
+        found = find()
+        found = await found if asyncio.iscoroutine(found) else found
+        if found:
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {patience} s: {what}")
+
+
+class Desk:
+    """Stands where the spawner stands: it gives credentials to the sandboxes that ask, or refuses them."""
+
+    def __init__(self, herd: Broker, bus: Bus) -> None:
+        self._herd, self._bus = herd, bus
+        self.life = 3600.0
+        self.refusal: Problem | None = None
+        self.asked: list[AskCredential] = []
+
+    async def open(self) -> None:
+        await self._bus.client.subscribe(CREDENTIAL.pattern(), cb=self._answer)
+
+    def refuse(self) -> None:
+        self.refusal = Problem(code=Code.REFUSED, message="the sandbox has ended")
+
+    async def _answer(self, request: Msg) -> None:
+        names = CREDENTIAL.match(request.subject)
+        assert names is not None
+        question = AskCredential.model_validate_json(request.data)
+        self.asked.append(question)
+        reply: dict[str, Any]
+        if self.refusal is not None:
+            reply = {"error": self.refusal.model_dump(mode="json")}
+        else:
+            jwt, expires = self._herd.minter().mint_worker(
+                names["project"], names["sandbox"], question.public_key, self.life
+            )
+            reply = {"ok": {"jwt": jwt, "expires_at": expires.isoformat()}}
+        await request.respond(json.dumps(reply).encode())
+
+
+class Sandbox:
+    """The directories of one sandbox and the worker in it."""
+
+    def __init__(self, herd: Broker, desk: Desk, reader: Bus, home: Path, name: str = "sbx-1") -> None:
+        self.herd, self.desk, self.reader, self.name = herd, desk, reader, name
+        self.work, self.state = home / "work", home / "state"
+        self.log = home / "worker.log"
+        self.work.mkdir(parents=True)
+        self.state.mkdir()
+        self.process: asyncio.subprocess.Process | None = None
+        self.environment: dict[str, str] = {}
+
+    def task(self, script: str, **fields: Any) -> None:
+        """The agent is this shell script."""
+        self.program(["/bin/sh", "-c", script], **fields)
+
+    def python(self, script: str, **fields: Any) -> None:
+        """The agent is this Python program."""
+        self.program([sys.executable, "-c", script], **fields)
+
+    def program(self, argv: list[str], **fields: Any) -> None:
+        spec = {"text": "do it", "harness": {"kind": "command", "argv": argv}, **fields}
+        (self.state / "task.json").write_text(json.dumps(spec))
+
+    def variables(self) -> dict[str, str]:
+        """The environment that a runtime gives a worker."""
+        credentials = self.herd.credentials(Principal.JOINER, project=PROJECT, sandbox=self.name)
+        return {
+            "PATH": os.environ["PATH"],
+            "SANDHERD_PROJECT": PROJECT,
+            "SANDHERD_SANDBOX_ID": self.name,
+            "SANDHERD_TASK_ID": "task-1",
+            "SANDHERD_ATTEMPT": "1",
+            "SANDHERD_FENCE": "7",
+            "NATS_URL": self.herd.url,
+            "SANDHERD_CREDENTIALS": str(credentials),
+            "SANDHERD_TASK_FILE": str(self.state / "task.json"),
+            "SANDHERD_STATE_DIR": str(self.state),
+            "SANDHERD_WORK_DIR": str(self.work),
+            "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            **self.environment,
+        }
+
+    async def start(self, *arguments: str, **environment: str) -> Self:
+        """Start the worker."""
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "sandherd_worker.main",
+                *arguments,
+                cwd=self.work,
+                env={**self.variables(), **environment},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        return self
+
+    async def ended(self) -> int:
+        """The exit status, once it has ended."""
+        assert self.process is not None
+        try:
+            return await asyncio.wait_for(self.process.wait(), PATIENCE)
+        except TimeoutError:
+            raise AssertionError(f"the worker does not end:\n{self.log.read_text()[-4000:]}") from None
+
+    async def run(self, *arguments: str, **environment: str) -> int:
+        """Start it and wait for its end."""
+        await self.start(*arguments, **environment)
+        return await self.ended()
+
+    def signal(self, what: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(what)
+
+    async def stored(self, subject: str) -> list[tuple[str, bytes, dict[str, str]]]:
+        """What the broker has on these subjects, in the order of the stream."""
+        found, sequence = [], 0
+        stream = _stream_of(subject)
+        while True:
+            try:
+                message = await self.reader.js.get_msg(
+                    stream, seq=sequence + 1, subject=subject, next=True, direct=True
+                )
+            except nats.js.errors.NotFoundError:
+                return found
+            sequence = message.seq or 0
+            found.append((message.subject or "", message.data or b"", dict(message.headers or {})))
+
+    async def events(self, *types: str) -> list[Envelope[Any]]:
+        """This sandbox's events as the broker has them; only of these types, if any are named."""
+        stored = await self.stored(f"sandherd.v1.event.{PROJECT}.{self.name}.agent.*")
+        events = [read_event(subject, document) for subject, document, _ in stored]
+        return [event for event in events if not types or event.type.removeprefix("agent.") in types]
+
+    async def event(self, kind: str) -> Envelope[Any]:
+        """The first event of this type, once the broker has it."""
+
+        async def find() -> Envelope[Any] | None:
+            return next(iter(await self.events(kind)), None)
+
+        return await eventually(find, f"agent.{kind}; log:\n{self.log.read_text()[-4000:]}")
+
+    async def output(self) -> str:
+        """The terminal output as the broker has it."""
+        subject = OUTPUT.fill(project=PROJECT, sandbox=self.name)
+        return b"".join(data for _, data, _ in await self.stored(subject)).decode()
+
+    async def deliver(self, relay: Bus, message: InboxMessage) -> Receipt:
+        """Hand a message over as the message-relay does, again and again until there is a receipt."""
+        subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
+        document = message.model_dump_json().encode()
+
+        async def once() -> Receipt | None:
+            try:
+                return Receipt.model_validate_json(await relay.request(subject, document, timeout=2))
+            except Exception:  # noqa: BLE001  # nobody there yet
+                return None
+
+        return await eventually(once, "a receipt")
+
+
+def _stream_of(subject: str) -> str:
+    return {"event": "EVENTS", "output": "OUTPUT", "artifact": "ARTIFACTS"}[subject.split(".")[2]]
+
+
+@pytest.fixture
+async def desk(herd: Broker) -> AsyncIterator[Desk]:
+    async with herd.bus(Principal.SPAWNER) as bus:
+        desk = Desk(herd, bus)
+        await desk.open()
+        yield desk
+
+
+@pytest.fixture
+async def sandbox(herd: Broker, desk: Desk, tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """One sandbox; at the end its worker and everything below it is ended."""
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(_reader(herd, tmp_path / "reader.creds"))
+        sandbox = Sandbox(herd, desk, reader, tmp_path / "sbx-1")
+        yield sandbox
+        if sandbox.process is not None and sandbox.process.returncode is None:
+            sandbox.process.kill()
+            await sandbox.process.wait()
+
+
+@asynccontextmanager
+async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
+    """A connection that may look into every stream."""
+    path.write_text(Registrar(herd.identity).mint_provisioner(3600))
+    async with Bus.open(
+        herd.url, name="reader", identity=Identity.file(path), inbox="_INBOX_provisioner", patience=20
+    ) as bus:
+        yield bus
+
+
+@asynccontextmanager
+async def relay_of(herd: Broker) -> AsyncIterator[Bus]:
+    """A connection as the message-relay."""
+    async with herd.bus(Principal.MESSAGE_RELAY) as bus:
+        yield bus

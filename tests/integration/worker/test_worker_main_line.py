@@ -1,0 +1,26 @@
+"""The main line of a worker, against a real broker: start, work, say, end."""
+
+from typing import Any
+
+
+async def test_a_command_is_run_and_told_from_its_start_to_the_last_word(sandbox: Any) -> None:
+    """A program runs in the work tree; its events are in the stream in sequence; the worker exits with 0."""
+    sandbox.task("echo hello; echo 'print(1)' > a.py")
+    assert await sandbox.run() == 0, sandbox.log.read_text()
+    events = await sandbox.events()
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    types = [event.type.removeprefix("agent.") for event in events]
+    assert types == [
+        "started",
+        "heartbeat",
+        "turn_started",
+        "tool_use",
+        "tool_result",
+        "tool_completed",
+        "turn_completed",
+        "file_edited",
+        "completed",
+        "shutdown",
+    ], types
+    assert await sandbox.output() == "hello\n"
+    assert not list((sandbox.state / "spool").glob("*.log"))
