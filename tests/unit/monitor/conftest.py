@@ -70,7 +70,12 @@ def story() -> Story:
     return Story()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def new_story() -> Callable[[], Story]:
+    return Story
+
+
+@pytest.fixture(scope="session")
 def limits() -> Limits:
     return LIMITS
 

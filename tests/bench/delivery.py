@@ -1,0 +1,162 @@
+"""How long a message takes from `send_message` to its agent, beside a 0.5 s HTTP poll, which is how others do it.
+
+Ours: a client's durable command, the relay, the worker's own credential and subscription, and the clock stopped when
+the worker has the text in its hands. Theirs: a POST to a queue, a poller that asks every half second. Both on one
+clock, in one process, with the broker (and the relay, if it is given as a process) beside it. Counts are bounded.
+"""
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from aiohttp import ClientSession, web
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.names import new_name
+from sandherd.contracts.subjects import DELIVER
+
+POLL_INTERVAL: Final = 0.5
+_WITHIN: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Times in milliseconds: their median and their 99th percentile, of so many."""
+
+    p50: float
+    p99: float
+    count: int
+
+
+def spread(seconds: list[float]) -> Spread:
+    """The spread of at least two times."""
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return Spread(p50=cuts[49] * 1000, p99=cuts[98] * 1000, count=len(seconds))
+
+
+@asynccontextmanager
+async def listening(worker: Bus, project: str, sandbox: str) -> AsyncIterator[Callable[[str], asyncio.Future[float]]]:
+    """A worker that answers for one sandbox. Gives a way to await the moment at which a message's text is there."""
+    arrivals: dict[str, asyncio.Future[float]] = {}
+
+    def arrival(message: str) -> "asyncio.Future[float]":
+        return arrivals.setdefault(message, asyncio.get_running_loop().create_future())
+
+    async def on_message(msg: Msg) -> None:
+        message = InboxMessage.model_validate_json(msg.data)
+        moment = arrival(message.message)
+        if not moment.done():
+            moment.set_result(time.perf_counter())
+        await msg.respond(Receipt(message=message.message, outcome="acknowledged").model_dump_json().encode())
+
+    subscription = await worker.client.subscribe(DELIVER.fill(project=project, sandbox=sandbox), cb=on_message)
+    await worker.client.flush()
+    try:
+        yield arrival
+    finally:
+        await subscription.unsubscribe()
+
+
+async def send(client: Bus, project: str, sandbox: str, message: str) -> None:
+    """One command, as the client library gives it."""
+    data = SendMessage(message=message, sandbox=sandbox, content="look at the failing test first")
+    command = wrap(
+        data,
+        data.type,
+        source="/sandherd/client/bench",
+        sequence=1,
+        project=project,
+        subject=sandbox,
+        time=datetime.now(UTC),
+    )
+    await client.publish_command(command)
+
+
+async def measure_relay(
+    client: Bus,
+    project: str,
+    sandbox: str,
+    arrival: Callable[[str], Awaitable[float]],
+    *,
+    count: int = 300,
+    between: float = 0.005,
+) -> Spread:
+    """Send one message after the other to a running agent, at moments that have nothing to do with each other.
+
+    `arrival(message)` is awaited for the moment (`time.perf_counter`) at which the agent has it: `listening`'s, or
+    that of a real agent which prints what it reads.
+    """
+    took = []
+    for _ in range(min(count, 2000)):
+        message = new_name("msg")
+        there = asyncio.ensure_future(arrival(message))
+        begun = time.perf_counter()
+        await send(client, project, sandbox, message)
+        took.append(await asyncio.wait_for(there, _WITHIN) - begun)
+        await asyncio.sleep(random.uniform(0, 2 * between))
+    return spread(took)
+
+
+@asynccontextmanager
+async def _queue_server() -> AsyncIterator[str]:
+    """A queue behind HTTP: POST puts a message in, GET takes all that are there."""
+    waiting: list[str] = []
+
+    async def put(request: web.Request) -> web.Response:
+        waiting.append((await request.json())["id"])
+        return web.json_response({"status": "queued"})
+
+    async def take(_request: web.Request) -> web.Response:
+        taken, waiting[:] = list(waiting), []
+        return web.json_response(taken)
+
+    app = web.Application()
+    app.add_routes([web.post("/messages", put), web.get("/messages", take)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/messages"
+    finally:
+        await runner.cleanup()
+
+
+async def measure_poll(*, count: int = 60, interval: float = POLL_INTERVAL) -> Spread:
+    """The same over HTTP, with an agent that asks every `interval` seconds. About `count * interval / 2` seconds."""
+    arrived: dict[str, asyncio.Future[float]] = {}
+
+    async def poll(http: ClientSession, url: str) -> None:
+        while True:
+            async with http.get(url) as reply:
+                for message in await reply.json():
+                    arrived[message].set_result(time.perf_counter())
+            await asyncio.sleep(interval)
+
+    took = []
+    async with _queue_server() as url, ClientSession() as http:
+        polling = asyncio.create_task(poll(http, url))
+        try:
+            for _ in range(min(count, 500)):
+                await asyncio.sleep(random.uniform(0, interval))
+                message = new_name("msg")
+                there = arrived.setdefault(message, asyncio.get_running_loop().create_future())
+                begun = time.perf_counter()
+                async with http.post(url, json={"id": message}):
+                    pass
+                took.append(await asyncio.wait_for(there, _WITHIN) - begun)
+        finally:
+            polling.cancel()
+            with suppress(asyncio.CancelledError):
+                await polling
+    return spread(took)

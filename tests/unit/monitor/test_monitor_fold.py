@@ -1,0 +1,194 @@
+"""The fold under any interleaving, any restart and any repetition."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import reduce
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.fold import fold
+from monitor.guardian import outcome, steer
+from monitor.herd import MOST_TOMBSTONES, Herd
+from monitor.rules import Limits, judge
+from monitor.snapshot import Manifest, SnapshotError, pack, unpack
+from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Seen
+
+Story = Any
+SANDBOXES = ("sbx-1", "sbx-2", "sbx-3")
+
+ids = st.sampled_from(["1", "2", "3"])
+kinds: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
+    st.tuples(
+        st.sampled_from(
+            [
+                "agent.started",
+                "agent.heartbeat",
+                "agent.message",
+                "agent.waiting",
+                "agent.completed",
+                "sandbox.requested",
+                "sandbox.spawned",
+                "sandbox.paused",
+                "sandbox.resumed",
+                "sandbox.stopping",
+                "sandbox.terminated",
+                "agent.of_another_version",
+            ]
+        ),
+        st.just({}),
+    ),
+    st.tuples(st.just("agent.heartbeat"), st.fixed_dictionaries({"in_flight": st.integers(0, 2)})),
+    st.tuples(st.just("agent.tool_use"), st.fixed_dictionaries({"tool_use_id": ids, "tool": st.just("Bash")})),
+    st.tuples(
+        st.sampled_from(["agent.tool_result", "agent.user_tool_result"]),
+        st.fixed_dictionaries({"tool_use_id": ids, "result": st.sampled_from(["a", "b"])}),
+    ),
+    st.tuples(
+        st.just("agent.tool_completed"),
+        st.fixed_dictionaries({"tool_use_id": st.none() | ids, "tool": st.just("Bash"), "tool_response": st.just("a")}),
+    ),
+    st.tuples(
+        st.sampled_from(["message.acknowledged"]), st.fixed_dictionaries({"message_id": st.sampled_from(["m1", "m2"])})
+    ),
+    st.tuples(
+        st.just("message.rejected"),
+        st.fixed_dictionaries({"message_id": st.sampled_from(["m1", "m2"]), "reason": st.just("x")}),
+    ),
+    st.tuples(
+        st.just("monitor.intervention_decided"),
+        st.fixed_dictionaries(
+            {
+                "message_id": st.sampled_from(["m1", "m2"]),
+                "intervention_number": st.integers(1, 3),
+                "rule": st.just("loop"),
+                "step": st.just("nudge"),
+                "correlation_id": st.sampled_from(["k1", "k2"]),
+                "message": st.just("stop"),
+            }
+        ),
+    ),
+    st.tuples(
+        st.just("monitor.intervention_outcome"),
+        st.fixed_dictionaries({"correlation_id": st.sampled_from(["k1", "k2"]), "outcome": st.just("obeyed")}),
+    ),
+    st.tuples(
+        st.just("monitor.dead_found"),
+        st.just({"rule": "dead", "age_seconds": 1.0, "limit_seconds": 1.0}),
+    ),
+)
+stories = st.lists(st.tuples(st.sampled_from(SANDBOXES), st.integers(0, 400), kinds), max_size=60)
+
+
+def events_of(told: list[tuple[str, int, tuple[str, dict[str, Any]]]], make: Story) -> list[Seen]:
+    """The story as the stream has it: numbered, and with the broker's times, which never go back."""
+    at, events = 0, []
+    for sandbox, passed, (kind, fields) in told:
+        at += passed
+        events.append(make.seen(kind, at, sandbox, **fields))
+    return events
+
+
+def herd_of(events: list[Seen], herd: Herd | None = None) -> Herd:
+    herd = herd or Herd()
+    for event in events:
+        herd.take(event)
+        herd.position = max(herd.position, event.number)
+    return herd
+
+
+@given(told=stories)
+def test_the_state_of_a_sandbox_does_not_depend_on_the_others(new_story: Callable[[], Story], told: Any) -> None:
+    """Folded among all, a sandbox's state is that of its own events alone, however they are interleaved."""
+    events = events_of(told, new_story())
+    herd = herd_of(events)
+    for sandbox in SANDBOXES:
+        alone = herd_of([event for event in events if event.entity == sandbox])
+        assert herd.live.get(("p1", sandbox)) == alone.live.get(("p1", sandbox))
+
+
+@given(told=stories, cut=st.floats(0, 1), back=st.floats(0, 1), wait=st.integers(0, 50_000))
+def test_a_monitor_that_restarts_anywhere_finds_the_same(
+    new_story: Callable[[], Story], limits: Limits, told: Any, cut: float, back: float, wait: int
+) -> None:
+    """Restored from a snapshot and given the rest, and some of what was in it again: the same states and findings."""
+    events = events_of(told, new_story())
+    at = int(cut * len(events))
+    manifest, pieces = pack(herd_of(events[:at]), "1-a")
+    restored = herd_of(
+        events[int(back * at) :], unpack(Manifest.model_validate_json(manifest.model_dump_json()), pieces)
+    )
+    whole = herd_of(events)
+    assert restored.live == whole.live
+    assert set(restored.ended) == set(whole.ended)
+    now = (events[-1].at if events else datetime.fromisoformat("2026-11-20T12:00:00+00:00")) + timedelta(seconds=wait)
+    assert decisions(restored, now, limits) == decisions(whole, now, limits)
+
+
+def decisions(herd: Herd, now: datetime, limits: Limits) -> dict[Any, Any]:
+    long_ago = now - timedelta(days=9)
+    return {
+        key: (judge(state, now, limits, long_ago), steer(state, now, limits), outcome(state, limits))
+        for key, state in herd.live.items()
+    }
+
+
+@given(told=stories)
+def test_an_event_that_comes_again_changes_nothing(new_story: Callable[[], Story], told: Any) -> None:
+    """Each event twice is each event once."""
+    events = events_of(told, new_story())
+    twice = [event for event in events for _ in range(2)]
+    assert herd_of(twice).live == herd_of(events).live
+
+
+def test_a_state_stays_small_whatever_its_sandbox_says(story: Story) -> None:
+    """A thousand calls that never end, and a thousand equal ones: what is remembered is bounded."""
+    begin = story.seen("agent.started")
+    opened = [story.seen("agent.tool_use", tool_use_id=f"open{number}", tool="x" * 9999) for number in range(1000)]
+    repeated = story.loop(1000)
+    state = reduce(fold, [begin, *opened, *repeated], None)
+    assert state is not None
+    assert len(state.in_flight) <= MOST_CALLS
+    assert len(state.closed) <= MOST_CLOSED
+    assert state.streak is None or len(state.streak.evidence) <= MOST_EVIDENCE
+    manifest, pieces = pack(Herd(1, [state]), "1-a")
+    assert sum(map(len, pieces)) < 20_000
+    assert manifest.sandboxes == 1
+
+
+def test_a_late_event_does_not_bring_an_ended_sandbox_back(story: Story) -> None:
+    """Its state is dropped at its end; a tombstone keeps late events out; tombstones are bounded."""
+    herd = herd_of([story.seen("agent.started"), story.seen("sandbox.terminated"), story.seen("agent.heartbeat")])
+    assert herd.live == {}
+    for number in range(MOST_TOMBSTONES + 10):
+        herd.forget(("p1", f"sbx-{number}"))
+    assert len(herd.ended) == MOST_TOMBSTONES
+
+
+@pytest.mark.parametrize("kind", ["message.rejected", "monitor.dead_found", "sandbox.orphan_found", "task.running"])
+def test_what_is_said_about_a_sandbox_does_not_make_it_exist(story: Story, kind: str) -> None:
+    """A message to a sandbox that never was must not be watched, found dead, and ended."""
+    seen = replace(story.seen("agent.waiting"), type=kind, data=None)
+    assert fold(None, seen) is None
+
+
+def test_a_snapshot_that_is_not_whole_is_not_used(story: Story) -> None:
+    """A piece that is missing, changed, or of another version."""
+    manifest, pieces = pack(herd_of([story.seen("agent.started")]), "1-a")
+    for broken in ([], [pieces[0][:-1]], [pieces[0] + b"x"]):
+        with pytest.raises(SnapshotError):
+            unpack(manifest, broken)
+    with pytest.raises(SnapshotError, match="version 9"):
+        unpack(manifest.model_copy(update={"version": 9}), pieces)
+
+
+def test_a_herd_of_thousands_goes_into_pieces_and_comes_back(story: Story) -> None:
+    """Each piece is under the broker's limit for a message."""
+    told = [event for number in range(3000) for event in story.call("1", sandbox=f"sbx-{number}", result=str(number))]
+    herd = herd_of(told)
+    manifest, pieces = pack(herd, "1-b")
+    assert all(len(piece) <= 512 * 1024 for piece in pieces)
+    assert unpack(manifest, pieces).live == herd.live
