@@ -1,1 +1,6 @@
 """Everything on one machine: an embedded broker and database, and the services as processes."""
+
+from sandherd.stack.control import Ended, PartStatus, StackFailedError, StackStatus, down, status, up
+from sandherd.stack.home import Phase
+
+__all__ = ["Ended", "PartStatus", "Phase", "StackFailedError", "StackStatus", "down", "status", "up"]

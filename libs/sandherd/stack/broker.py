@@ -10,14 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sandherd.bus.connection import Bus
+from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.connection import Identity as Voice
 from sandherd.bus.identity import BrokerTokens, Identity, Minter, Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.minting import PROVISIONER
 from sandherd.bus.permissions import PEOPLE, SERVICES, for_person, for_service
-from sandherd.bus.provision import provision
+from sandherd.bus.provision import ProvisionError, provision
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
+from sandherd.stack.child import Child, ChildFailedError
 from sandherd.stack.nats import NatsServer, held_token
 
 DEFAULT_PROJECT = "default"
@@ -41,6 +42,11 @@ class Broker:
         return self._server
 
     @property
+    def child(self) -> Child:
+        """The server's process."""
+        return self.nats.child
+
+    @property
     def url(self) -> str:
         """Where clients connect."""
         return self.nats.url
@@ -57,18 +63,27 @@ class Broker:
             self.credentials(service)
         self.credentials(Principal.OPERATOR)
         self.credentials(Principal.CLIENT)
-        self._server = NatsServer(self.home / "nats", self._tokens, port=self._port, linked=self._linked)
+        self._server = NatsServer(
+            self.home / "nats",
+            self._tokens,
+            port=self._port,
+            log=self.home / "logs" / "nats.log",
+            linked=self._linked,
+        )
 
     def _tokens(self) -> BrokerTokens:
         held = held_token(self.home / "nats", self.identity.root_key("account").public)
         return self.identity.tokens(held, int(time.time()))
 
     async def start(self) -> None:
-        """Start the server and provision it."""
+        """Start the server and provision it. Raises `ChildFailedError`."""
         if self._server is None:
             self.initialise()
         await self.nats.start()
-        await self.provision()
+        try:
+            await self.provision()
+        except (BusError, ProvisionError) as error:
+            raise ChildFailedError(f"nats-server runs but can't be provisioned: {error}") from error
 
     async def stop(self) -> None:
         """End the server in order."""

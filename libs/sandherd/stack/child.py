@@ -35,6 +35,8 @@ class Child:
 
     def __init__(self, command: Command) -> None:
         self.command = command
+        self.started: Callable[[], None] = _nothing
+        """Called as soon as it has been started, before it is ready: whoever must know its id learns it."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -61,6 +63,7 @@ class Child:
         self.command.log.parent.mkdir(parents=True, exist_ok=True)
         with self.command.log.open("ab") as log:
             self._process = _start(self.command, log)
+        self.started()
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
@@ -82,7 +85,9 @@ class Child:
 
     async def gone(self) -> None:
         """Wait until it has ended. Works in any event loop, so that a test may stop what a fixture started."""
-        while self.alive:  # noqa: ASYNC110  # an event would belong to one loop
+        if self.alive:
+            await ended(self.pid)
+        while self.alive:  # noqa: ASYNC110  # reaping it is a system call and no event
             await asyncio.sleep(_POLL)
 
     async def until(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
@@ -101,6 +106,29 @@ class Child:
             return "\n".join(self.command.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return ""
+
+
+async def ended(pid: int) -> None:
+    """Wait until a process has ended, without polling: its descriptor becomes readable (pidfd_open(2), Linux 5.3).
+
+    Returns at once if there is none. It may be anybody's child.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    loop.add_reader(descriptor, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _nothing() -> None:
+    """Nobody has to know."""
 
 
 def _start(command: Command, log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -23,7 +23,13 @@ class NatsServer:
     """
 
     def __init__(
-        self, directory: Path, tokens: Callable[[], BrokerTokens], *, port: int = 0, linked: bool = True
+        self,
+        directory: Path,
+        tokens: Callable[[], BrokerTokens],
+        *,
+        port: int = 0,
+        log: Path | None = None,
+        linked: bool = True,
     ) -> None:
         self.directory = directory
         self.port = port
@@ -31,7 +37,7 @@ class NatsServer:
         self._ports = directory / "ports"
         self._config = directory / "nats.conf"
         arguments = [find_binary(), "-c", str(self._config)]
-        self.child = Child(Command(arguments=arguments, log=directory / "nats.log", linked=linked))
+        self.child = Child(Command(arguments=arguments, log=log or directory / "nats.log", linked=linked))
 
     @property
     def url(self) -> str:

@@ -54,7 +54,7 @@ class PostgresServer:
     Whoever may enter the socket's directory (0700) is let in as the superuser; nobody else can reach it.
     """
 
-    def __init__(self, directory: Path, *, durable: bool = True, linked: bool = True) -> None:
+    def __init__(self, directory: Path, *, log: Path | None = None, durable: bool = True, linked: bool = True) -> None:
         self.directory = directory
         self.data = directory / "data"
         self.sockets = socket_directory(directory)
@@ -66,7 +66,7 @@ class PostgresServer:
             arguments += ["-c", f"{name}={value}"]
         command = Command(
             arguments=arguments,
-            log=directory / "postgres.log",
+            log=log or directory / "postgres.log",
             environment=_environment(),
             directory=Path("/"),
             user=self._user,
@@ -153,11 +153,14 @@ class PostgresServer:
             return False
 
     async def _answers(self) -> None:
-        connection = await asyncpg.connect(self.url(SUPERUSER))
         try:
-            await connection.fetchval("SELECT 1")
-        finally:
-            await connection.close()
+            connection = await asyncpg.connect(self.url(SUPERUSER))
+            try:
+                await connection.fetchval("SELECT 1")
+            finally:
+                await connection.close()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise ChildFailedError(f"postgres does not answer: {error!r}\n{self.child.last_words()}") from error
 
     def _prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)

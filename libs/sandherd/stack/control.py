@@ -1,0 +1,169 @@
+"""Starting, ending and looking at a stack from outside: what `sandherd up`, `down` and `status` do."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sandherd.stack.home import Home, Phase, ProcessRecord, read_record, record_of
+from sandherd.stack.leftovers import end, end_leftovers
+from sandherd.stack.readiness import ask_ready
+
+_POLL: Final = 0.03
+_LAST_LINES: Final = 20
+
+
+class StackFailedError(Exception):
+    """The stack did not start; the message says what is wrong and where the logs are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartStatus:
+    """One process of the stack. `detail` is what its `/readyz` says; broker and database are ready while they run."""
+
+    name: str
+    pid: int | None
+    running: bool
+    ready: bool
+    restarts: int = 0
+    http: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackStatus:
+    """A stack as it stands. `phase` is `stopped` when its supervisor does not run."""
+
+    home: Path
+    phase: Phase
+    supervisor_pid: int | None = None
+    nats_url: str | None = None
+    database_url: str | None = None
+    parts: tuple[PartStatus, ...] = ()
+    error: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of it runs and says that it is ready."""
+        return self.phase is Phase.READY and all(part.ready for part in self.parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What `down` ended."""
+
+    home: Path
+    names: tuple[str, ...] = field(default=())
+
+    @property
+    def was_running(self) -> bool:
+        """Whether there was anything to end."""
+        return bool(self.names)
+
+
+async def up(home: Path, *, wait: bool = True, seconds: float = 120) -> StackStatus:
+    """Start the stack of this home, or find that it runs; `wait` until every part is ready.
+
+    What runs goes on when the caller ends. Raises `StackFailedError`.
+    """
+    place = Home(home.resolve())
+    supervisor = _running(place)
+    if supervisor is None:
+        supervisor = _start_supervisor(place)
+    if wait:
+        async with asyncio.timeout(seconds):
+            await _until_ready(place, supervisor)
+    return await status(home)
+
+
+async def down(home: Path, *, seconds: float = 60) -> Ended:
+    """End the stack of this home, and whatever a killed supervisor left behind. Nothing to end is no error."""
+    place = Home(home.resolve())
+    record, supervisor = read_record(place), _running(place)
+    names = tuple(name for name, process in (record.processes if record else {}).items() if process.alive)
+    if supervisor is not None:
+        await end(supervisor, signal.SIGTERM, grace=seconds)
+    await end_leftovers(place)
+    return Ended(home=place.path, names=(*names, "supervisor") if supervisor else names)
+
+
+async def status(home: Path) -> StackStatus:
+    """How the stack of this home is, by looking at each part of it now."""
+    place = Home(home.resolve())
+    record = read_record(place)
+    if record is None:
+        return StackStatus(home=place.path, phase=Phase.STOPPED)
+    supervised = record.supervisor.alive
+    parts = await asyncio.gather(*(_look_at(name, process) for name, process in record.processes.items()))
+    return StackStatus(
+        home=place.path,
+        phase=record.phase if supervised or record.phase is Phase.FAILED else Phase.STOPPED,
+        supervisor_pid=record.supervisor.pid if supervised else None,
+        nats_url=record.nats_url,
+        database_url=record.database_url,
+        parts=tuple(parts),
+        error=record.error,
+    )
+
+
+async def _look_at(name: str, process: ProcessRecord) -> PartStatus:
+    running = process.alive
+    if process.http is None or not running:
+        ready, detail = running and name in {"nats", "postgres"}, "" if running else "does not run"
+    else:
+        ready, detail = await ask_ready(process.http)
+    return PartStatus(
+        name=name,
+        pid=process.pid if running else None,
+        running=running,
+        ready=ready,
+        restarts=process.restarts,
+        http=process.http,
+        detail=detail,
+    )
+
+
+def _running(home: Home) -> ProcessRecord | None:
+    record = read_record(home)
+    return record.supervisor if record and record.supervisor.alive else None
+
+
+def _start_supervisor(home: Home) -> ProcessRecord:
+    home.make()
+    with (home.logs / "supervisor.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=home.path,
+            start_new_session=True,
+        )
+    # It is not waited for: it outlives us.
+    process.returncode = 0
+    return record_of(process.pid)
+
+
+async def _until_ready(home: Home, supervisor: ProcessRecord) -> None:
+    while True:
+        record = read_record(home)
+        if record is not None and record.supervisor.alive:
+            # It may be another's: of two that were started at once, one finds the lock taken and ends.
+            supervisor = record.supervisor
+            if record.phase is Phase.READY:
+                return
+        if not supervisor.alive:
+            raise StackFailedError(_why(home))
+        await asyncio.sleep(_POLL)
+
+
+def _why(home: Home) -> str:
+    record = read_record(home)
+    if record is not None and record.error:
+        return f"{record.error}\nThe logs are in {home.logs}."
+    log = home.logs / "supervisor.log"
+    lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+    return "\n".join(["the supervisor has ended:", *lines, f"The logs are in {home.logs}."])

@@ -1,0 +1,87 @@
+"""The services as processes: which program each is, and what it is told by its environment."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.bus.permissions import SERVICES
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.child import Child, Command
+
+NAMES: Final = tuple(service.value for service in SERVICES)
+_GRACE: Final = 20.0
+_OURS: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What the services of one stack are told."""
+
+    home: Path
+    nats_url: str
+    database_url: str
+    credentials: Mapping[str, Path]
+    identity: Path
+
+
+class ServiceProcess:
+    """One service. It is ready when its `/readyz` says so; starting it does not wait for that."""
+
+    def __init__(self, service: Principal, place: Place, outer: Mapping[str, str], *, linked: bool) -> None:
+        self.name = service.value
+        self._port_file = place.home / "run" / f"{service}.port"
+        environment = environment_of(service, place, outer) | {"SANDHERD_HTTP_PORT_FILE": str(self._port_file)}
+        command = Command(
+            arguments=[find_program(self.name)],
+            log=place.home / "logs" / f"{service}.log",
+            environment=environment,
+            linked=linked,
+        )
+        self.child = Child(command)
+
+    async def start(self) -> None:
+        """Start it."""
+        self._port_file.unlink(missing_ok=True)
+        self.child.start()
+
+    async def stop(self) -> None:
+        """Ask it to finish what it does, and end."""
+        await self.child.stop(_GRACE)
+
+    @property
+    def http(self) -> str | None:
+        """The address of its HTTP side, once it is known."""
+        try:
+            port = self._port_file.read_text().strip()
+        except FileNotFoundError:
+            return None
+        return f"http://127.0.0.1:{port}" if port else None
+
+
+def environment_of(service: Principal, place: Place, outer: Mapping[str, str]) -> dict[str, str]:
+    """What a service is told: the settings that `up` was called with, and where its own stack is.
+
+    Only the spawner is told where the signing keys are, and only the services of this stack get its database.
+    """
+    own = {
+        "NATS_URL": place.nats_url,
+        "DATABASE_URL": place.database_url,
+        "SANDHERD_CREDENTIALS": str(place.credentials[service.value]),
+        "SANDHERD_HOME": str(place.home),
+    }
+    if service is Principal.SPAWNER:
+        own["SANDHERD_IDENTITY_DIR"] = str(place.identity)
+    return {name: value for name, value in outer.items() if name not in _OURS} | own
+
+
+def find_program(service: str) -> str:
+    """A service's program, beside the Python that runs us or on PATH. Raises `FileNotFoundError`."""
+    name = f"sandherd-{service}"
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"{name} is not installed: `make install`, or pip install {name}")
+    return found

@@ -1,0 +1,169 @@
+"""The whole stack in one process's care: broker, database and the four services, in that order."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from sandherd.bus.identity import write_secret
+from sandherd.bus.permissions import SERVICES
+from sandherd.stack.broker import Broker
+from sandherd.stack.child import ChildFailedError
+from sandherd.stack.home import Home, ProcessRecord, read_context, record_of
+from sandherd.stack.keeping import Keeper, Part
+from sandherd.stack.postgres import PostgresServer
+from sandherd.stack.programs import Place, ServiceProcess
+from sandherd.stack.readiness import ask_ready
+
+DATABASE: Final = "sandherd"
+_POLL: Final = 0.03
+_NO_CHANGE: Final = lambda: None  # noqa: E731
+
+
+class Stack:
+    """Everything of one home. Use it as an async context manager, or call `start` and `stop`.
+
+    `changed` is called whenever a process was started. `linked` processes die with the one that holds this.
+    """
+
+    def __init__(
+        self, home: Path, *, linked: bool = True, outer: Mapping[str, str] | None = None, durable: bool = True
+    ) -> None:
+        self.home = Home(home.resolve())
+        self.broker = Broker(self.home.path, port=_last_port(self.home), linked=linked)
+        self.postgres = PostgresServer(
+            self.home.path / "postgres", log=self.home.logs / "postgres.log", durable=durable, linked=linked
+        )
+        self.services: dict[str, ServiceProcess] = {}
+        self.changed: Callable[[], None] = _NO_CHANGE
+        self._linked = linked
+        self._outer = dict(os.environ if outer is None else outer)
+        self._keepers: dict[str, Keeper] = {}
+        self._keeping: list[asyncio.Task[None]] = []
+
+    @property
+    def database_url(self) -> str:
+        """Where the history is."""
+        return self.postgres.url(DATABASE)
+
+    def initialise(self) -> None:
+        """Make the home, and in it what is not there yet: keys, credentials, configuration."""
+        self.home.make()
+        self.broker.initialise()
+
+    async def start(self, seconds: float = 90) -> None:
+        """Start everything and wait until every service is ready. Raises `ChildFailedError` naming what is not."""
+        self.initialise()
+        await asyncio.gather(self._start_broker(), self._start_database())
+        for service in SERVICES:
+            process = ServiceProcess(service, self._place(), self._outer, linked=self._linked)
+            self.services[service.value] = process
+            await self._start_part(service.value, process)
+        self._keeping = [asyncio.create_task(keeper.keep(), name=name) for name, keeper in self._keepers.items()]
+        await self._wait_ready(seconds)
+        self.write_context()
+
+    async def hold(self, seconds: float) -> None:
+        """Let it run for so long. Raises what ended the care for one of its parts, which nothing should."""
+        over, _ = await asyncio.wait(self._keeping, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        for task in over:
+            task.result()
+
+    async def stop(self) -> None:
+        """End everything: the services, then the database and the broker."""
+        for task in self._keeping:
+            task.cancel()
+        await asyncio.gather(*self._keeping, return_exceptions=True)
+        await asyncio.gather(*(service.stop() for service in self.services.values() if service.child.alive))
+        await asyncio.gather(*(part.stop() for part in (self.postgres, self.broker) if part.child.alive))
+
+    def processes(self) -> dict[str, ProcessRecord]:
+        """What runs, in the order in which it was started."""
+        return {
+            name: record_of(keeper.part.child.pid, restarts=keeper.restarts, http=self._http(name))
+            for name, keeper in self._keepers.items()
+            if keeper.part.child.alive
+        }
+
+    async def unready(self) -> dict[str, str]:
+        """The services that are not ready, and what they say."""
+        answers = await asyncio.gather(*(ask_ready(service.http) for service in self.services.values()))
+        return {name: says for name, (ready, says) in zip(self.services, answers, strict=True) if not ready}
+
+    def write_context(self) -> None:
+        """Tell clients where everything is."""
+        creds = {path.stem: str(path) for path in sorted((self.home.path / "creds").glob("*.creds"))}
+        context = {
+            "nats_url": self.broker.url,
+            "database_url": self.database_url,
+            "creds": creds,
+            "services": {name: {"http": service.http} for name, service in self.services.items()},
+        }
+        write_secret(self.home.context, json.dumps(context, indent=2) + "\n")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _start_broker(self) -> None:
+        await self._start_part("nats", self.broker)
+
+    async def _start_database(self) -> None:
+        await self._start_part("postgres", self.postgres)
+        await self.postgres.create_database(DATABASE)
+
+    async def _start_part(self, name: str, part: Part) -> None:
+        self._keepers[name] = Keeper(name, part)
+        part.child.started = self._on_started
+        await part.start()
+
+    def _on_started(self) -> None:
+        self.changed()
+
+    async def _wait_ready(self, seconds: float) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        while waiting := await self.unready():
+            if asyncio.get_running_loop().time() > deadline:
+                raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._say(waiting)}")
+            await asyncio.sleep(_POLL)
+
+    def _say(self, waiting: Mapping[str, str]) -> str:
+        return "\n".join(f"{name}: {says}\n{self.services[name].child.last_words(5)}" for name, says in waiting.items())
+
+    def _http(self, name: str) -> str | None:
+        return self.services[name].http if name in self.services else None
+
+    def _place(self) -> Place:
+        return Place(
+            home=self.home.path,
+            nats_url=self.broker.url,
+            database_url=self.database_url,
+            credentials={service.value: self.broker.credentials(service) for service in SERVICES},
+            identity=self.broker.spawner_identity,
+        )
+
+
+def _last_port(home: Home) -> int:
+    """The broker's port of the last time, if it is free: what clients remember goes on being right. Else 0."""
+    port = urlsplit(str(read_context(home).get("nats_url", ""))).port or 0
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port

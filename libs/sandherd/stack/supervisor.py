@@ -1,0 +1,135 @@
+"""The process that holds a stack: it starts everything, keeps it alive, and ends it in order on SIGTERM.
+
+    python -m sandherd.stack.supervisor HOME
+
+It holds a lock for as long as it lives, so that there is one for each home; and it writes down what it started, so
+that the next one can end what a killed one left behind.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sandherd.stack.child import ChildFailedError
+from sandherd.stack.home import Home, Phase, StackRecord, ourselves, write_record
+from sandherd.stack.leftovers import end_leftovers
+from sandherd.stack.rotation import rotate
+from sandherd.stack.stack import Stack
+from sandherd.telemetry import logs
+
+_HOUSEKEEPING_SECONDS: Final = 5.0
+_log: Final = logs.get("supervisor")
+
+
+class AlreadyRunningError(Exception):
+    """Another supervisor holds this home."""
+
+
+class Supervisor:
+    """One stack, from its first process to its last."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = Home(home.resolve())
+        self._us = ourselves()
+        self._phase = Phase.STARTING
+        self._error: str | None = None
+        self._written: StackRecord | None = None
+
+    async def run(self) -> int:
+        """Run until SIGTERM or SIGINT; the exit status. Raises `AlreadyRunningError`."""
+        self._home.make()
+        with _locked(self._home):
+            await end_leftovers(self._home)
+            self._stack = Stack(self._home.path, linked=False)
+            self._stack.changed = self._note
+            running = asyncio.create_task(self._hold())
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+            status = await self._end_of(running)
+            await self._wind_up()
+            return status
+
+    async def _hold(self) -> None:
+        self._write_down()
+        await self._stack.start()
+        self._enter(Phase.READY)
+        while True:
+            await self._stack.hold(_HOUSEKEEPING_SECONDS)
+            # A service that was started again has another address.
+            if self._write_down():
+                self._stack.write_context()
+            rotate(self._home.logs)
+
+    async def _end_of(self, running: "asyncio.Task[None]") -> int:
+        try:
+            await running
+        except asyncio.CancelledError:
+            return 0
+        except (ChildFailedError, FileNotFoundError, OSError) as error:
+            self._error = str(error)
+            _log.error("could not start", error=self._error)
+        return 1
+
+    async def _wind_up(self) -> None:
+        self._enter(Phase.STOPPING)
+        await self._stack.stop()
+        self._enter(Phase.FAILED if self._error else Phase.STOPPED)
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        _log.info(phase.value, home=str(self._home.path))
+        self._write_down()
+
+    def _note(self) -> None:
+        self._write_down()
+
+    def _write_down(self) -> bool:
+        """Write down what runs. True if it was other than what is written."""
+        record = StackRecord(
+            phase=self._phase,
+            supervisor=self._us,
+            processes=self._stack.processes(),
+            nats_url=self._stack.broker.url if self._phase is Phase.READY else None,
+            database_url=self._stack.database_url,
+            error=self._error,
+        )
+        if record == self._written:
+            return False
+        write_record(self._home, record)
+        self._written = record
+        return True
+
+
+@contextlib.contextmanager
+def _locked(home: Home) -> Iterator[None]:
+    descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise AlreadyRunningError(f"a stack runs in {home.path} already") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program; its exit status."""
+    (home,) = sys.argv[1:] if arguments is None else arguments
+    logs.configure("supervisor", "info")
+    try:
+        return asyncio.run(Supervisor(Path(home)).run())
+    except AlreadyRunningError as error:
+        _log.error(str(error))
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
