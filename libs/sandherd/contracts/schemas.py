@@ -74,7 +74,7 @@ class _Schemas(GenerateJsonSchema):
         """The schema of a model, its fields described."""
         document = super().model_schema(schema)
         model: type[BaseModel] = schema["cls"]
-        said = _field_docs(model)
+        said = field_docs(model)
         for name, field in document.get("properties", {}).items():
             if name in said:
                 field.setdefault("description", said[name])
@@ -82,7 +82,7 @@ class _Schemas(GenerateJsonSchema):
 
 
 @cache
-def _field_docs(model: type[BaseModel]) -> Mapping[str, str]:
+def field_docs(model: type[BaseModel]) -> Mapping[str, str]:
     """Each field's docstring, nearest class first."""
     found: dict[str, str] = {}
     for cls in model.__mro__:

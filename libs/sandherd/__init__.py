@@ -1,0 +1,1 @@
+"""Sandherd: herds of coding agents in sandboxes, on a message broker."""

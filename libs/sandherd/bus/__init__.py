@@ -1,0 +1,1 @@
+"""How things are said on the broker: connections, publishing, consuming, leases, identity."""

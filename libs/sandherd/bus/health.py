@@ -1,0 +1,26 @@
+"""Whether a service is well: each part it rests on is asked, and one that is not well says why."""
+
+from collections.abc import Callable
+
+Check = Callable[[], str | None]
+"""Returns None when all is well, else what is wrong, in a few words."""
+
+
+class Health:
+    """The parts of a service that readiness rests on."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+
+    def add(self, name: str, check: Check) -> None:
+        """From now on, this part counts."""
+        self._checks[name] = check
+
+    def problems(self) -> dict[str, str]:
+        """What is wrong, by part; empty when all is well."""
+        found = {name: check() for name, check in self._checks.items()}
+        return {name: problem for name, problem in found.items() if problem}
+
+    def parts(self) -> dict[str, str]:
+        """Every part, with `ok` or what is wrong."""
+        return {name: check() or "ok" for name, check in self._checks.items()}

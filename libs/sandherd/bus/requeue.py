@@ -1,0 +1,63 @@
+"""Handling a dead letter once more."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from nats.js.api import RawStreamMsg
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.consuming import Dead, Done, Handler, Retry, outcome_of, revived
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import Requeued
+from sandherd.telemetry import logs
+
+_DEAD: Final = "DEAD"
+_log: Final = logs.get("requeue")
+
+
+async def requeue(bus: Bus, service: str, number: int, handlers: Mapping[str, Handler]) -> Requeued:
+    """Hand dead letter `number` to the handler of its stream; remove it from DEAD only if that succeeds.
+
+    Raises `ContractError` when there is no such letter, or it is another service's.
+    """
+    letter = await _letter(bus, number)
+    headers = letter.headers or {}
+    owner = headers.get("Sandherd-Service")
+    if owner != service:
+        raise ContractError(Code.REFUSED, f"dead letter {number} belongs to {owner}", field="number")
+    delivery = revived(letter.subject or "", letter.data or b"", headers, letter.time or datetime.now(UTC))
+    handle = handlers.get(delivery.stream)
+    if handle is None:
+        raise ContractError(Code.REFUSED, f"{service} handles nothing of stream {delivery.stream}", field="number")
+    try:
+        outcome = await handle(delivery)
+    except Exception as error:  # becomes the answer; the letter stays where it is
+        _log.warning("still can't be handled", number=number, error=repr(error))
+        outcome = outcome_of(error, deliveries=1)
+    return await _conclude(bus, number, outcome)
+
+
+async def _letter(bus: Bus, number: int) -> RawStreamMsg:
+    try:
+        return await bus.js.get_msg(_DEAD, number)
+    except nats.js.errors.NotFoundError:
+        raise ContractError(
+            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="see `sandherd dead list`"
+        ) from None
+    except (nats.errors.Error, asyncio.TimeoutError) as error:
+        raise ContractError(Code.UNAVAILABLE, f"DEAD does not answer: {error!r}") from error
+
+
+async def _conclude(bus: Bus, number: int, outcome: Done | Retry | Dead) -> Requeued:
+    match outcome:
+        case Done():
+            await bus.js.delete_msg(_DEAD, number)
+            return Requeued(number=number, outcome="done")
+        case Retry(reason=reason):
+            return Requeued(number=number, outcome="retry", detail=reason)
+        case Dead(problem=problem):
+            return Requeued(number=number, outcome="dead", detail=problem.message)

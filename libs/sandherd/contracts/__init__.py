@@ -1,0 +1,1 @@
+"""What may be said on the broker, and who may say it."""

@@ -1,0 +1,36 @@
+"""What passes between the message-relay and a worker: a message, and the receipt that answers it."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from sandherd.contracts.commands import MessageType, Text
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Moment
+
+
+class InboxMessage(BaseModel):
+    """A message as it waits in INBOX and as the worker is handed it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    message: SafeName
+    project: SafeName
+    sandbox: SafeName
+    content: Text
+    message_type: MessageType
+    sender_id: str | None = None
+    correlation_id: str | None = None
+    sent_at: Moment
+    expires_at: Moment
+    traceparent: str | None = None
+
+
+class Receipt(BaseModel):
+    """The worker's answer. A message handed over twice is answered twice and reaches the agent once."""
+
+    model_config = ConfigDict(frozen=True)
+
+    message: SafeName
+    outcome: Literal["acknowledged", "rejected"]
+    reason: str | None = None

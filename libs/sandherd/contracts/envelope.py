@@ -1,0 +1,145 @@
+"""The envelope: a CloudEvents 1.0 document in structured JSON mode, which any CloudEvents library reads.
+
+Source of the rules: CloudEvents 1.0.2, JSON event format; the extensions are ours.
+"""
+
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import PydanticSerializationError, from_json
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import SafeName, new_uuid
+from sandherd.contracts.quantities import Moment
+
+CONTENT_TYPE: Final = "application/cloudevents+json"
+MAX_EVENT_BYTES: Final = 256 * 1024
+"""What an event, command or message may weigh on the wire; larger things go as artifacts."""
+
+TRACEPARENT_PATTERN: Final = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
+SourceName = Annotated[str, StringConstraints(pattern=r"^/sandherd(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){1,3}$")]
+
+DataT = TypeVar("DataT", bound=BaseModel)
+
+
+class Envelope(BaseModel, Generic[DataT]):
+    """Who said what, when, about whom, and where it stands in its source's sequence."""
+
+    model_config = ConfigDict(frozen=True)
+
+    specversion: Literal["1.0"]
+    id: UUID
+    """Made once, when it happens. It has no default: read twice without one, an event would be two."""
+    source: SourceName
+    """Who says it: `/sandherd/sandbox/<id>` for a worker, `/sandherd/<service>/…` for a service."""
+    type: str
+    subject: SafeName
+    """The entity it is about: a sandbox, a task, or `fleet`."""
+    time: Moment
+    datacontenttype: Literal["application/json"] = "application/json"
+    dataschema: str
+    """`urn:sandherd:v1:<type>`, the identifier of the JSON Schema of `data`."""
+    sequence: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    """Per source, from 1, without gaps."""
+    traceparent: Annotated[str, StringConstraints(pattern=TRACEPARENT_PATTERN)] | None = None
+    project: SafeName
+    taskid: SafeName | None = None
+    sandboxid: SafeName | None = None
+    data: DataT
+
+    def to_json(self) -> bytes:
+        """The document as it goes on the wire.
+
+        Raises `ContractError`: `too_large` above `MAX_EVENT_BYTES`, `invalid_field` for what JSON can't say.
+        """
+        try:
+            document = self.model_dump_json(exclude_none=True).encode()
+        except PydanticSerializationError:
+            raise ContractError(
+                Code.INVALID_FIELD,
+                "data can't be said in JSON: a lone surrogate, a circle, or an object of another kind is in it",
+                field="data",
+                remedy='decode bytes with errors="replace"',
+            ) from None
+        check_size(document)
+        return document
+
+
+def schema_urn(event_type: str) -> str:
+    """The `dataschema` of a type."""
+    return f"urn:sandherd:v1:{event_type}"
+
+
+def check_size(document: bytes) -> None:
+    """Raise `ContractError` (`too_large`) if the document is over `MAX_EVENT_BYTES`."""
+    if len(document) > MAX_EVENT_BYTES:
+        raise ContractError(
+            Code.TOO_LARGE,
+            f"{len(document)} bytes is over the limit of {MAX_EVENT_BYTES}",
+            remedy="send large data as an artifact and a reference to it",
+        )
+
+
+@cache
+def _envelope_of(model: type[BaseModel]) -> type[Envelope[Any]]:
+    return Envelope[model]  # type: ignore[valid-type]  # a model chosen at run time
+
+
+def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
+    """Read an envelope whose `data` is a `model`. Raises `ContractError` naming the field that is wrong.
+
+    Types are taken strictly: what is read here also fits the published JSON Schema, and can be said again unchanged.
+    """
+    check_size(document)
+    _check_numbers(document)
+    try:
+        return _envelope_of(model).model_validate_json(document, strict=True)
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
+
+
+def _check_numbers(document: bytes) -> None:
+    """Refuse `NaN` and `Infinity`, which pydantic lets pass in free JSON, and Postgres does not."""
+    if b"NaN" in document or b"Infinity" in document:
+        try:
+            from_json(document, allow_inf_nan=False)
+        except ValueError as error:
+            raise ContractError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None
+
+
+def wrap(  # noqa: PLR0913  # one parameter for each attribute of the envelope
+    data: DataT,
+    event_type: str,
+    *,
+    source: str,
+    sequence: int,
+    project: str,
+    subject: str,
+    time: datetime,
+    id: UUID | None = None,
+    taskid: str | None = None,
+    sandboxid: str | None = None,
+    traceparent: str | None = None,
+) -> Envelope[DataT]:
+    """Put `data` into an envelope. Raises `ContractError` if a name in it is not safe."""
+    try:
+        return _envelope_of(type(data))(
+            specversion="1.0",
+            id=id or new_uuid(),
+            source=source,
+            type=event_type,
+            subject=subject,
+            time=time,
+            dataschema=schema_urn(event_type),
+            sequence=sequence,
+            traceparent=traceparent,
+            project=project,
+            taskid=taskid,
+            sandboxid=sandboxid,
+            data=data,
+        )
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None

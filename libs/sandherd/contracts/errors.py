@@ -1,0 +1,60 @@
+"""What can be wrong with something said: one typed error, its code, the field, and what to do about it."""
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+_MAX_PART: Final = 64
+_MAX_FIELD: Final = 200
+
+
+class Code(StrEnum):
+    """Why something was refused. The wire value; a published one is never renamed."""
+
+    INVALID_JSON = "invalid_json"
+    INVALID_FIELD = "invalid_field"
+    UNKNOWN_TYPE = "unknown_type"
+    UNKNOWN_VERSION = "unknown_version"
+    WRONG_SUBJECT = "wrong_subject"
+    TOO_LARGE = "too_large"
+    UNSAFE_NAME = "unsafe_name"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+    INTERNAL = "internal"
+
+
+class Problem(BaseModel):
+    """A refusal as it travels: the `error` member of a reply, the reason of a dead letter."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: Code
+    message: str
+    field: str | None = None
+    remedy: str | None = None
+
+
+class ContractError(ValueError):
+    """Something said that breaks the contract. `problem` names the code, the field and the remedy."""
+
+    def __init__(self, code: Code, message: str, *, field: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.problem = Problem(code=code, message=message, field=field, remedy=remedy)
+
+    @classmethod
+    def from_validation(cls, error: ValidationError) -> "ContractError":
+        """The first fault that pydantic found, without the input's value: it may hold a secret."""
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = _field_name(first["loc"])
+        code = Code.INVALID_JSON if first["type"] == "json_invalid" else Code.INVALID_FIELD
+        where = f"{field}: " if field else ""
+        return cls(code, f"{where}{first['msg']}", field=field)
+
+
+def _field_name(path: tuple[int | str, ...]) -> str | None:
+    """The path to a field, as one short printable line: a hostile key may be long, or steer a terminal."""
+    name = ".".join(str(part)[:_MAX_PART] for part in path)[:_MAX_FIELD]
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name) or None

@@ -1,0 +1,88 @@
+"""What the message-relay says of messages and approvals."""
+
+from typing import ClassVar
+
+from sandherd.contracts.events.base import EventData
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Count, Milliseconds
+
+
+class MessageEvent(EventData):
+    """About one message; none of it is work of an agent."""
+
+    counts_as_work: ClassVar[bool] = False
+    message_id: SafeName
+    message_type: str = "user_message"
+
+
+class MessageQueued(MessageEvent):
+    """The message is kept and waits for its worker."""
+
+    type: ClassVar[str] = "message.queued"
+    content_length: Count
+    sender_id: str | None = None
+    correlation_id: str | None = None
+
+
+class MessageDelivered(MessageEvent):
+    """The worker has it."""
+
+    type: ClassVar[str] = "message.delivered"
+    delivery_ms: Milliseconds
+    """From the command to the worker's answer."""
+
+
+class MessageAcknowledged(MessageEvent):
+    """The agent has it."""
+
+    type: ClassVar[str] = "message.acknowledged"
+
+
+class MessageExpired(MessageEvent):
+    """Nobody took it in time."""
+
+    type: ClassVar[str] = "message.expired"
+    waited_ms: Milliseconds
+
+
+class MessageRejected(MessageEvent):
+    """It can't be delivered, ever."""
+
+    type: ClassVar[str] = "message.rejected"
+    reason: str
+
+
+class ApprovalEvent(EventData):
+    """About one request for a person's leave."""
+
+    counts_as_work: ClassVar[bool] = False
+    approval_id: str
+
+
+class ApprovalRequested(ApprovalEvent):
+    """A person is asked."""
+
+    type: ClassVar[str] = "approval.requested"
+    tool: str
+
+
+class ApprovalGranted(ApprovalEvent):
+    """A person agreed."""
+
+    type: ClassVar[str] = "approval.granted"
+    by: str | None = None
+
+
+class ApprovalDenied(ApprovalEvent):
+    """A person refused."""
+
+    type: ClassVar[str] = "approval.denied"
+    by: str | None = None
+    reason: str | None = None
+
+
+class ApprovalExpired(ApprovalEvent):
+    """Nobody answered in time; the stated default holds."""
+
+    type: ClassVar[str] = "approval.expired"
+    outcome: str

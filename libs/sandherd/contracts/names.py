@@ -1,0 +1,66 @@
+"""Names and identifiers: what may stand as one token of a subject, and how new ones are made."""
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+from uuid import UUID
+
+import uuid_utils.compat as uuid_utils
+from pydantic import StringConstraints
+
+SAFE_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9-]{0,62}$"
+_SAFE_NAME: Final = re.compile(SAFE_NAME_PATTERN)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+
+FLEET: Final = "fleet"
+"""Stands where a project or entity name would, and means all of them. No project may have this name."""
+
+SafeName = Annotated[str, StringConstraints(pattern=SAFE_NAME_PATTERN)]
+"""A project, task or sandbox name: lower-case letters, digits and dashes, 1 to 63 characters."""
+
+
+class UnsafeNameError(ValueError):
+    """A name that can't stand in a subject, because it could open or land in somebody else's tree."""
+
+    def __init__(self, name: object, field: str = "name") -> None:
+        super().__init__(
+            f"{field} {str(name)[:80]!r} is not safe: use 1 to 63 lower-case letters, digits or dashes, "
+            "starting with a letter or digit"
+        )
+        self.field = field
+
+
+def safe_name(name: str, field: str = "name") -> str:
+    """Return `name` unchanged if it may be one token of a subject; raise `UnsafeNameError` otherwise."""
+    if not isinstance(name, str) or not _SAFE_NAME.fullmatch(name):
+        raise UnsafeNameError(name, field)
+    return name
+
+
+def new_uuid() -> UUID:
+    """A UUIDv7 (RFC 9562): ordered by the millisecond in which it was made."""
+    return uuid_utils.uuid7()
+
+
+def derived_uuid(at: datetime, *facts: object) -> UUID:
+    """The same UUIDv7 for the same moment and facts, so that a step done twice is one event.
+
+    The random bits of RFC 9562 §5.7 are taken from a SHA-256 of the facts; the time bits are `at`'s milliseconds.
+    """
+    digest = hashlib.sha256("\0".join(map(str, facts)).encode()).digest()
+    milliseconds = (at - _EPOCH) // timedelta(milliseconds=1) & ((1 << 48) - 1)
+    value = milliseconds << 80 | int.from_bytes(digest[:10], "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return UUID(int=value)
+
+
+def new_name(prefix: str) -> str:
+    """A new safe name, ordered by time: `task-` and 26 characters of Crockford's base 32 over a UUIDv7."""
+    return safe_name(f"{prefix}-{_base32(new_uuid().int)}")
+
+
+def _base32(value: int) -> str:
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))

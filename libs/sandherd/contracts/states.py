@@ -1,0 +1,118 @@
+"""The states of tasks, sandboxes and messages, and every transition between them that is allowed."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from typing import Final, TypeVar
+
+
+class TaskState(StrEnum):
+    """Where a task is in its life."""
+
+    PENDING = "pending"
+    ASSIGNED = "assigned"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class SandboxState(StrEnum):
+    """Where a sandbox is in its life."""
+
+    REQUESTED = "requested"
+    SPAWNING = "spawning"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    TERMINATED = "terminated"
+    FAILED = "failed"
+
+
+class MessageState(StrEnum):
+    """Where a message to an agent is on its way."""
+
+    QUEUED = "queued"
+    DELIVERED = "delivered"
+    ACKNOWLEDGED = "acknowledged"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+
+
+State = TaskState | SandboxState | MessageState
+StateT = TypeVar("StateT", TaskState, SandboxState, MessageState)
+
+TASK_TRANSITIONS: Final[frozenset[tuple[TaskState, TaskState]]] = frozenset(
+    {
+        (TaskState.PENDING, TaskState.ASSIGNED),
+        (TaskState.PENDING, TaskState.CANCELLED),
+        (TaskState.PENDING, TaskState.FAILED),
+        (TaskState.ASSIGNED, TaskState.RUNNING),
+        (TaskState.ASSIGNED, TaskState.COMPLETED),
+        (TaskState.ASSIGNED, TaskState.FAILED),
+        (TaskState.ASSIGNED, TaskState.CANCELLED),
+        (TaskState.RUNNING, TaskState.COMPLETED),
+        (TaskState.RUNNING, TaskState.FAILED),
+        (TaskState.RUNNING, TaskState.CANCELLED),
+        (TaskState.FAILED, TaskState.PENDING),
+    }
+)
+"""`failed → pending` is a retry: a new attempt in a new sandbox.
+
+`assigned → completed` is there because events may be stored out of order: a short agent's end may be read
+before its beginning.
+"""
+
+SANDBOX_TRANSITIONS: Final[frozenset[tuple[SandboxState, SandboxState]]] = frozenset(
+    {
+        (SandboxState.REQUESTED, SandboxState.SPAWNING),
+        (SandboxState.REQUESTED, SandboxState.STOPPING),
+        (SandboxState.REQUESTED, SandboxState.FAILED),
+        (SandboxState.SPAWNING, SandboxState.RUNNING),
+        (SandboxState.SPAWNING, SandboxState.STOPPING),
+        (SandboxState.SPAWNING, SandboxState.FAILED),
+        (SandboxState.RUNNING, SandboxState.PAUSED),
+        (SandboxState.RUNNING, SandboxState.STOPPING),
+        (SandboxState.RUNNING, SandboxState.FAILED),
+        (SandboxState.PAUSED, SandboxState.RUNNING),
+        (SandboxState.PAUSED, SandboxState.STOPPING),
+        (SandboxState.STOPPING, SandboxState.TERMINATED),
+    }
+)
+
+MESSAGE_TRANSITIONS: Final[frozenset[tuple[MessageState, MessageState]]] = frozenset(
+    {
+        (MessageState.QUEUED, MessageState.DELIVERED),
+        (MessageState.QUEUED, MessageState.EXPIRED),
+        (MessageState.QUEUED, MessageState.REJECTED),
+        (MessageState.DELIVERED, MessageState.ACKNOWLEDGED),
+        (MessageState.DELIVERED, MessageState.REJECTED),
+        (MessageState.DELIVERED, MessageState.EXPIRED),
+    }
+)
+
+ALLOWED: Final[Mapping[type[State], AbstractSet[tuple[State, State]]]] = {
+    TaskState: TASK_TRANSITIONS,
+    SandboxState: SANDBOX_TRANSITIONS,
+    MessageState: MESSAGE_TRANSITIONS,
+}
+"""By kind: states of two kinds that share a word are equal to each other, and one table would let them mix."""
+
+TASK_ENDED: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
+SANDBOX_ENDED: Final = frozenset({SandboxState.TERMINATED, SandboxState.FAILED})
+SANDBOX_ENDING: Final = SANDBOX_ENDED | {SandboxState.STOPPING}
+
+
+class TransitionRefusedError(ValueError):
+    """A change of state that is not in the table; it is counted, logged and never written."""
+
+    def __init__(self, before: State, after: State) -> None:
+        super().__init__(f"{type(before).__name__}: {before} → {after} is not an allowed transition")
+        self.before = before
+        self.after = after
+
+
+def checked(before: StateT, after: StateT) -> None:
+    """Raise `TransitionRefusedError` unless `before → after` stands in the table of its kind."""
+    if type(before) is not type(after) or (before, after) not in ALLOWED[type(before)]:
+        raise TransitionRefusedError(before, after)

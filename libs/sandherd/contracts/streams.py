@@ -1,0 +1,194 @@
+"""What the broker keeps: streams, the durable consumers on them, and the buckets. Created by `bus.provision` alone."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from sandherd.contracts.subjects import PREFIX, Principal
+
+_MIB: Final = 1024 * 1024
+_HOUR: Final = 3600.0
+_DAY: Final = 24 * _HOUR
+
+
+class Retention(StrEnum):
+    """When the broker lets a message go."""
+
+    LIMITS = "limits"
+    WORK_QUEUE = "workqueue"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """A stream: what it keeps, how long in seconds, and how much in bytes.
+
+    `refuse_when_full` refuses the newest message when the limit is reached, so that nothing acknowledged is dropped;
+    otherwise the oldest go.
+    """
+
+    name: str
+    subjects: tuple[str, ...]
+    says: str
+    retention: Retention = Retention.LIMITS
+    max_age: float
+    max_bytes: int
+    max_messages_per_subject: int = -1
+    refuse_when_full: bool = False
+    duplicate_window: float = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consumer:
+    """A durable pull consumer. `ack_wait` is in seconds; deliveries are endless, our own code counts them."""
+
+    name: str
+    stream: str
+    service: Principal
+    filters: tuple[str, ...]
+    ack_wait: float = 10.0
+    max_ack_pending: int = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """A key-value bucket. `ttl_markers` allows keys with a life of their own."""
+
+    name: str
+    says: str
+    owners: frozenset[Principal]
+    readers: frozenset[Principal] = frozenset()
+    ttl_markers: float | None = None
+    max_bytes: int = 1024 * _MIB
+
+    @property
+    def stream(self) -> str:
+        """The stream behind the bucket."""
+        return f"KV_{self.name}"
+
+
+STREAMS: Final[tuple[Stream, ...]] = (
+    Stream(
+        name="EVENTS",
+        subjects=(f"{PREFIX}.event.>",),
+        says="Everything that happened; the truth for what is happening.",
+        max_age=7 * _DAY,
+        max_bytes=8192 * _MIB,
+        duplicate_window=300.0,
+    ),
+    Stream(
+        name="COMMANDS",
+        subjects=(f"{PREFIX}.command.>",),
+        says="What was asked for and not done yet.",
+        retention=Retention.WORK_QUEUE,
+        max_age=7 * _DAY,
+        max_bytes=512 * _MIB,
+        refuse_when_full=True,
+    ),
+    Stream(
+        name="INBOX",
+        subjects=(f"{PREFIX}.inbox.>",),
+        says="Messages that wait for their sandbox.",
+        max_age=7 * _DAY,
+        max_bytes=512 * _MIB,
+        refuse_when_full=True,
+    ),
+    Stream(
+        name="OUTPUT",
+        subjects=(f"{PREFIX}.output.>",),
+        says="Terminal output, short-lived.",
+        max_age=6 * _HOUR,
+        max_bytes=2048 * _MIB,
+        max_messages_per_subject=10_000,
+    ),
+    Stream(
+        name="ARTIFACTS",
+        subjects=(f"{PREFIX}.artifact.>",),
+        says="Large payloads, in chunks.",
+        max_age=7 * _DAY,
+        max_bytes=8192 * _MIB,
+        refuse_when_full=True,
+    ),
+    Stream(
+        name="DEAD",
+        subjects=(f"{PREFIX}.dead.>",),
+        says="What could not be handled, with its reason.",
+        max_age=30 * _DAY,
+        max_bytes=1024 * _MIB,
+    ),
+)
+
+CONSUMERS: Final[tuple[Consumer, ...]] = (
+    Consumer(
+        name="spawner-commands",
+        stream="COMMANDS",
+        service=Principal.SPAWNER,
+        filters=(f"{PREFIX}.command.spawner.>",),
+    ),
+    Consumer(
+        name="message-relay-commands",
+        stream="COMMANDS",
+        service=Principal.MESSAGE_RELAY,
+        filters=(f"{PREFIX}.command.message-relay.>",),
+    ),
+    Consumer(
+        name="spawner-agents",
+        stream="EVENTS",
+        service=Principal.SPAWNER,
+        filters=tuple(
+            f"{PREFIX}.event.*.*.agent.{action}" for action in ("started", "completed", "failed", "shutdown")
+        ),
+    ),
+    Consumer(
+        name="event-ingest",
+        stream="EVENTS",
+        service=Principal.EVENT_INGEST,
+        filters=(f"{PREFIX}.event.>",),
+        max_ack_pending=8000,
+    ),
+)
+
+BUCKETS: Final[tuple[Bucket, ...]] = (
+    Bucket(
+        name="tasks",
+        says="Each task as it stands.",
+        owners=frozenset({Principal.SPAWNER}),
+    ),
+    Bucket(
+        name="sandboxes",
+        says="Each sandbox as it stands.",
+        owners=frozenset({Principal.SPAWNER}),
+        readers=frozenset({Principal.MESSAGE_RELAY, Principal.MONITOR}),
+    ),
+    Bucket(
+        name="revocations",
+        says="Credentials that are no longer good, until they expire.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=64 * _MIB,
+    ),
+    Bucket(
+        name="monitor",
+        says="The monitor's snapshot of the herd.",
+        owners=frozenset({Principal.MONITOR}),
+    ),
+    Bucket(
+        name="leases",
+        says="Who may do what only one may do at a time.",
+        owners=frozenset({Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY}),
+        ttl_markers=60.0,
+        max_bytes=64 * _MIB,
+    ),
+)
+
+FOLLOWERS: Final[dict[Principal, tuple[str, ...]]] = {
+    Principal.MONITOR: ("EVENTS",),
+    Principal.EVENT_INGEST: ("OUTPUT", "DEAD", "ARTIFACTS"),
+}
+"""Streams that a service reads from a place of its own, through short-lived consumers named `<service>-follow-…`."""
+
+LOOKUPS: Final[dict[Principal, tuple[str, ...]]] = {
+    Principal.MESSAGE_RELAY: ("EVENTS",),
+}
+"""Streams of which a service reads single messages: what it said itself, before it was killed and started again."""
+
+BY_CONSUMER: Final = {consumer.name: consumer for consumer in CONSUMERS}
+BY_STREAM: Final = {stream.name: stream for stream in STREAMS}

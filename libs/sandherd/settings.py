@@ -1,0 +1,181 @@
+"""Every setting, once: its name, its environment variable, its default and what it means.
+
+A value comes from a parameter, else the environment, else the YAML file, else the default, and its source is known.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import SafeName
+
+
+class Source(StrEnum):
+    """Where a value came from, strongest first."""
+
+    PARAMETER = "parameter"
+    ENVIRONMENT = "environment"
+    YAML = "yaml"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Env:
+    """The environment variable of a setting; `secret` values are never shown."""
+
+    name: str
+    secret: bool = False
+
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+def default_home() -> Path:
+    """Where the local stack keeps its files, by the XDG base directory specification."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "sandherd"
+
+
+class Settings(BaseModel):
+    """The settings of every part; each uses what it needs. Times are in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    nats_url: Annotated[str, Env("NATS_URL")] = "nats://127.0.0.1:4222"
+    """Where the broker is; several servers are separated by commas."""
+    credentials: Annotated[Path | None, Env("SANDHERD_CREDENTIALS")] = None
+    """The file with this part's own NATS credential."""
+    project: Annotated[SafeName, Env("SANDHERD_PROJECT")] = "default"
+    """The project that tasks are submitted to."""
+    home: Annotated[Path, Env("SANDHERD_HOME")] = Field(default_factory=default_home)
+    """Where the local stack and the process runtime keep their files."""
+    database_url: Annotated[str, Env("DATABASE_URL", secret=True)] = "postgresql://localhost/sandherd"
+    """Where the history is."""
+    http_host: Annotated[str, Env("SANDHERD_HTTP_HOST")] = "127.0.0.1"
+    """Where a service shows /metrics, /healthz and /readyz."""
+    http_port: Annotated[int, Env("SANDHERD_HTTP_PORT"), Field(ge=0, le=65535)] = 0
+    """The port for that; 0 takes any free one."""
+    http_port_file: Annotated[Path | None, Env("SANDHERD_HTTP_PORT_FILE")] = None
+    """A file the real port is written to."""
+    identity_dir: Annotated[Path | None, Env("SANDHERD_IDENTITY_DIR")] = None
+    """The spawner's signing keys."""
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Env("SANDHERD_LOG_LEVEL")] = "info"
+    """The least severe log line that is written."""
+    otlp_endpoint: Annotated[str | None, Env("OTEL_EXPORTER_OTLP_ENDPOINT")] = None
+    """An OTLP/HTTP collector; without it no trace is exported."""
+
+    max_sandboxes: Annotated[int, Env("SANDHERD_MAX_SANDBOXES"), Field(ge=1)] = 8
+    """How many sandboxes may live at once."""
+    isolation: Annotated[Literal["auto", "bubblewrap", "none"], Env("SANDHERD_ISOLATION")] = "auto"
+    """How the process runtime isolates: `auto` goes without, with a warning, where the kernel forbids bubblewrap;
+    `bubblewrap` refuses instead."""
+    stop_grace: Annotated[Positive, Env("SANDHERD_STOP_GRACE")] = 10
+    """How long a sandbox may take to stop by itself."""
+    spawn_timeout: Annotated[Positive, Env("SANDHERD_SPAWN_TIMEOUT")] = 60
+    """How long a sandbox may take until its worker speaks."""
+    keep_ended: Annotated[Positive, Env("SANDHERD_KEEP_ENDED")] = 86_400
+    """How long ended tasks and sandboxes stay in the live buckets."""
+    worker_credential_life: Annotated[Positive, Env("SANDHERD_WORKER_CREDENTIAL_LIFE")] = 3600
+    """How long a worker's credential is good; it is renewed at half of that."""
+    heartbeat_interval: Annotated[Positive, Env("HEARTBEAT_INTERVAL")] = 30
+    """How often a worker says that it lives."""
+
+    dead_after: Annotated[Positive, Env("SANDHERD_DEAD_AFTER")] = 90
+    """A sandbox that says nothing for so long is dead."""
+    idle_after: Annotated[Positive, Env("SANDHERD_IDLE_AFTER")] = 600
+    """A sandbox without work, and with nothing in flight, for so long is idle."""
+    stuck_after: Annotated[Positive, Env("SANDHERD_STUCK_AFTER")] = 900
+    """A tool or model call in flight for so long is stuck."""
+    finished_after: Annotated[Positive, Env("SANDHERD_FINISHED_AFTER")] = 300
+    """A sandbox whose agent has ended, and that got no message for so long, is finished."""
+    max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
+    """The greatest age of a sandbox."""
+    check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
+    """How often the clock-driven rules and sweeps run."""
+    loop_repeats: Annotated[int, Env("SANDHERD_LOOP_REPEATS"), Field(ge=2)] = 4
+    """So many equal tool calls with equal results in a row are a loop."""
+    steering_cooldown: Annotated[Positive, Env("SANDHERD_STEERING_COOLDOWN")] = 300
+    """How long after a steering the next one may be said to the same sandbox."""
+
+    ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
+    """How many events are stored in one transaction at the most."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The settings, and where each came from."""
+
+    settings: Settings
+    sources: Mapping[str, Source]
+
+    def shown(self) -> list[tuple[str, str, str, Source]]:
+        """`(setting, variable, value, source)` of each, secrets masked."""
+        rows = []
+        for name, env in environment_names().items():
+            value = getattr(self.settings, name)
+            text = "********" if env.secret and self.sources[name] is not Source.DEFAULT else str(value)
+            rows.append((name, env.name, text, self.sources[name]))
+        return rows
+
+
+def environment_names() -> dict[str, Env]:
+    """The environment variable of each setting."""
+    return {
+        name: next(item for item in field.metadata if isinstance(item, Env))
+        for name, field in Settings.model_fields.items()
+    }
+
+
+def load(
+    parameters: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    yaml_file: Path | None = None,
+) -> Loaded:
+    """Read the settings. Raises `ContractError` naming the setting and the source of a value that is not allowed."""
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(Settings.model_fields, Source.DEFAULT)
+    for source, layer in (
+        (Source.YAML, _from_yaml(yaml_file)),
+        (Source.ENVIRONMENT, _from_environment(os.environ if environ is None else environ)),
+        (Source.PARAMETER, {name: value for name, value in (parameters or {}).items() if value is not None}),
+    ):
+        values |= layer
+        sources |= dict.fromkeys(layer, source)
+    try:
+        return Loaded(Settings(**values), sources)
+    except ValidationError as error:
+        raise _refusal(error, sources) from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    names = environment_names()
+    return {name: environ[env.name] for name, env in names.items() if environ.get(env.name)}
+
+
+def _from_yaml(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    document = yaml.safe_load(path.read_text()) or {}
+    if not isinstance(document, dict):
+        raise ContractError(Code.INVALID_FIELD, f"{path}: expected a mapping of settings")
+    return document
+
+
+def _refusal(error: ValidationError, sources: Mapping[str, Source]) -> ContractError:
+    problem = ContractError.from_validation(error).problem
+    name = (problem.field or "").partition(".")[0]
+    source = sources.get(name, Source.YAML)
+    variable = environment_names()[name].name if name in Settings.model_fields else "no such setting"
+    return ContractError(
+        Code.INVALID_FIELD,
+        f"setting {problem.message} (from {source}, {variable})",
+        field=name,
+        remedy="see `sandherd config show`",
+    )

@@ -1,0 +1,1 @@
+"""What Sandherd says of itself: logs, metrics and traces, each name in one place."""

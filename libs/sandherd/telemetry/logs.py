@@ -1,0 +1,51 @@
+"""Logs: one JSON object per line on standard error, with the trace and the sandbox it is about."""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, cast
+
+import structlog
+from opentelemetry import trace
+from structlog.typing import FilteringBoundLogger
+
+Event = MutableMapping[str, Any]
+
+
+def configure(service: str, level: str = "info") -> None:
+    """Send this process's logs, and those of its libraries, to standard error as JSON."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _add_trace,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
+
+
+def get(name: str) -> FilteringBoundLogger:
+    """A logger; `name` says which part speaks."""
+    return cast("FilteringBoundLogger", structlog.get_logger(part=name))
+
+
+def _add_trace(_logger: object, _method: str, event: Event) -> Event:
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event["trace_id"] = f"{context.trace_id:032x}"
+        event["span_id"] = f"{context.span_id:016x}"
+    return event
+
+
+class _Forward(logging.Handler):
+    """Hands the standard library's records to structlog, so that a process has one log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger(part=record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info)
