@@ -1,14 +1,45 @@
 """event-ingest: every event into Postgres, once, and answers about the past."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any, Final, TypeVar
 
-from event_ingest.database import Database
+from pydantic import BaseModel
+
+from event_ingest.answers.auditing import answer_audit, count_unstored
+from event_ingest.answers.dead import answer_dead
+from event_ingest.answers.events import answer_events
+from event_ingest.answers.output import answer_output
+from event_ingest.answers.paging import ROOM_FOR_THE_REST
+from event_ingest.answers.records import answer_sandboxes, answer_tasks
+from event_ingest.answers.trajectory import answer_trajectory
+from event_ingest.database import Connection, Database
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.schema import Schema
-from sandherd.bus.service import Service, serve
+from sandherd.bus.service import Asked, Service, serve
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.requests import (
+    AskAudit,
+    AskDead,
+    AskEvents,
+    AskOutput,
+    AskTrajectory,
+    PastSandboxes,
+    PastTasks,
+    Request,
+)
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
+
+IN_FLIGHT: Final = 2
+"""Batches at a time: one is read while another is being stored."""
+_LAG_EVERY: Final = 5.0
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+Question = Callable[[Connection, Any, str, int], Awaitable[AnswerT]]
 
 
 def compose(settings: Settings) -> Service:
@@ -18,9 +49,58 @@ def compose(settings: Settings) -> Service:
     ingest = Ingest(database, service.meters)
     service.health.add("postgres", database.problem)
     service.background("database", database.keep)
-    service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch)
+    service.background("lag", lambda: _watch_lag(service))
+    service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.requeues({"EVENTS": ingest.handle_one})
+    _answer_from_history(service, database)
+    _answer_from_streams(service, database)
     return service
+
+
+def _answer_from_history(service: Service, database: Database) -> None:
+    questions: dict[type[Request[Any]], Question[Any]] = {
+        AskEvents: answer_events,
+        AskTrajectory: answer_trajectory,
+        PastTasks: answer_tasks,
+        PastSandboxes: answer_sandboxes,
+    }
+    for request, question in questions.items():
+        service.answer(request, _asking(service, database, question))
+
+
+def _asking(service: Service, database: Database, question: Question[AnswerT]) -> Callable[[Any], Awaitable[AnswerT]]:
+    async def answer(asked: Asked[Any]) -> AnswerT:
+        async with database.reading() as connection:
+            return await question(connection, asked.request, asked.project, _room(service))
+
+    return answer
+
+
+def _answer_from_streams(service: Service, database: Database) -> None:
+    async def audit(asked: Asked[AskAudit]) -> BaseModel:
+        return await answer_audit(database, service.bus, asked.request, asked.project)
+
+    async def output(asked: Asked[AskOutput]) -> BaseModel:
+        return await answer_output(service.bus, asked.request, asked.project, _room(service))
+
+    async def dead(asked: Asked[AskDead]) -> BaseModel:
+        return await answer_dead(service.bus, asked.request, asked.project, _room(service))
+
+    service.answer(AskAudit, audit)
+    service.answer(AskOutput, output)
+    service.answer(AskDead, dead)
+
+
+def _room(service: Service) -> int:
+    """How many bytes of rows an answer may hold: the broker takes no larger message."""
+    return service.bus.client.max_payload - ROOM_FOR_THE_REST
+
+
+async def _watch_lag(service: Service) -> None:
+    while True:
+        with suppress(ContractError):  # the broker is away, which /readyz says; the gauge keeps its last value
+            service.meters.set("sandherd_ingest_lag_messages", await count_unstored(service.bus))
+        await asyncio.sleep(_LAG_EVERY)
 
 
 def main() -> None:

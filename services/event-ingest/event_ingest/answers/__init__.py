@@ -1,0 +1,1 @@
+"""Answers about the past: one module for each kind of question."""

@@ -1,0 +1,150 @@
+"""`audit`: is anything missing?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import nats.errors
+import nats.js.errors
+
+from event_ingest.answers.paging import scope
+from event_ingest.answers.reaching import broker_away
+from event_ingest.database import Connection, Database
+from event_ingest.ingest import CONSUMER
+from sandherd.bus.connection import Bus
+from sandherd.contracts.reading import AGENT_SOURCE
+from sandherd.contracts.requests import AskAudit, Audit, Gap, SourceAudit
+from sandherd.contracts.streams import BY_CONSUMER
+
+MOST_SOURCES: Final = 200
+"""Of those with gaps, so many are looked at number by number."""
+MOST_GAPS: Final = 100
+
+# A source is whole when it has as many events as its highest number says, and their numbers add up to what 1, 2, 3 …
+# up to it do: the sum shows a number that was used twice beside one that is missing.
+_VOICES: Final = """
+with voice as (
+    select project, source, array_agg(entity) as entities, sum(stored)::bigint as stored, max(highest) as highest,
+        sum(sequence_sum)::numeric as total, max(closing) as closing
+    from sources
+    where ($1::text is null or project = $1)
+        and ($2::text is null or (project, source) in (
+            select s.project, s.source from sources s
+            where s.entity = $2 or (s.project, s.entity) in (
+                select b.project, b.task from sandboxes b where b.sandbox = $2)))
+    group by project, source
+    having $2::text is null or bool_and(
+        entity = $2 or (project, entity) in (select b.project, b.task from sandboxes b where b.sandbox = $2))
+), judged as (
+    select *, stored = highest and total = highest::numeric * (highest + 1) / 2 as whole from voice
+)
+"""
+_TOTALS: Final = f"""
+{_VOICES}
+select count(*) as sources, coalesce(sum(stored), 0)::bigint as events,
+    coalesce(sum(greatest(highest - stored, 0)) filter (where not whole), 0)::bigint as lacking
+from judged
+"""  # noqa: S608  # a statement of ours
+_SHOWN: Final = f"""
+{_VOICES}
+select project, source, entities, stored, highest, closing, whole,
+    (select min(b.sandbox) from sandboxes b where b.project = judged.project and b.sandbox = any(entities)) as sandbox
+from judged where $2::text is not null or not whole order by whole, project, source limit {MOST_SOURCES}
+"""  # noqa: S608  # a statement of ours
+_GAPS: Final = f"""
+with seen as (
+    select distinct e.sequence from unnest($3::text[]) as spoken (entity)
+    join events e on e.entity = spoken.entity and e.project = $1 and e.source = $2
+), gap as (
+    select lag(sequence, 1, 0) over (order by sequence) + 1 as first, sequence - 1 as last from seen
+)
+select first, last, sum(last - first + 1) over ()::bigint as missing
+from gap where first <= last order by first limit {MOST_GAPS}
+"""  # noqa: S608  # a statement of ours
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the database says at one moment."""
+
+    sources: list[SourceAudit]
+    source_count: int
+    event_count: int
+    missing: int
+    duplicates: int
+
+
+async def answer_audit(database: Database, bus: Bus, question: AskAudit, project: str) -> Audit:
+    """Whether all that was said is kept. `unstored` and `dead` are of the whole herd: the streams are shared.
+
+    The stream is asked before the database. So what was in the stream and not stored counts as unstored, and a gap is
+    missing only if it is still there afterwards. Raises `ContractError` when one of the two is away.
+    """
+    unstored = await count_unstored(bus)
+    look = await _look(database, question, project)
+    if look.missing and not unstored:
+        # Batches are stored side by side, so that a later one may be seen before an earlier one.
+        look = await _look(database, question, project)
+    return Audit(
+        sources=look.sources,
+        source_count=look.source_count,
+        event_count=look.event_count,
+        missing=look.missing,
+        duplicates_refused=look.duplicates,
+        unstored=unstored,
+        dead=await _count_dead(bus),
+    )
+
+
+async def count_unstored(bus: Bus) -> int:
+    """What the stream holds for us that we have not acknowledged. Raises `ContractError` when the broker is away."""
+    try:
+        info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=2)
+    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        raise broker_away(error) from error
+    return (info.num_pending or 0) + (info.num_ack_pending or 0)
+
+
+async def _count_dead(bus: Bus) -> int:
+    try:
+        return (await bus.js.stream_info("DEAD")).state.messages
+    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+        raise broker_away(error) from error
+
+
+async def _look(database: Database, question: AskAudit, project: str) -> _Look:
+    bound = scope(project), question.sandbox
+    async with database.reading() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        totals: Any = await connection.fetchrow(_TOTALS, *bound)
+        shown = await connection.fetch(_SHOWN, *bound)
+        judged = [await _judge(connection, row) for row in shown]
+        duplicates = await connection.fetchval(
+            "select coalesce(sum(duplicates), 0)::bigint from refusals where $1::text is null or project = $1", bound[0]
+        )
+    return _Look(
+        sources=judged,
+        source_count=totals["sources"],
+        event_count=totals["events"],
+        missing=_missing(totals["lacking"], shown, judged),
+        duplicates=duplicates,
+    )
+
+
+def _missing(lacking: int, shown: Sequence[Any], judged: Sequence[SourceAudit]) -> int:
+    """Exact for the sources that were looked at number by number, and by their counts for the rest."""
+    counted: int = sum(max(row["highest"] - row["stored"], 0) for row in shown if not row["whole"])
+    return lacking - counted + sum(source.missing for source in judged)
+
+
+async def _judge(connection: Connection, row: Any) -> SourceAudit:
+    gaps = [] if row["whole"] else await connection.fetch(_GAPS, row["project"], row["source"], row["entities"])
+    source: str = row["source"]
+    return SourceAudit(
+        source=source,
+        sandbox=source.removeprefix(AGENT_SOURCE) if source.startswith(AGENT_SOURCE) else row["sandbox"],
+        stored=row["stored"],
+        highest=row["highest"],
+        missing=gaps[0]["missing"] if gaps else 0,
+        gaps=[Gap(first=gap["first"], last=gap["last"]) for gap in gaps],
+        closed=row["closing"] >= row["highest"],
+    )
