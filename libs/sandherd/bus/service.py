@@ -4,6 +4,7 @@ FastStream carries the requests and the HTTP side; durable consumption is `bus.c
 """
 
 import asyncio
+import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -14,7 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 import uvicorn
 import uvloop
 from faststream.asgi import AsgiFastStream, AsgiResponse, get
-from faststream.nats import NatsBroker, NatsMessage
+from faststream.nats import NatsBroker
+from faststream.nats.message import NatsMessage
 from nats.aio.client import Client
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
 from pydantic import BaseModel, ValidationError
@@ -57,11 +59,25 @@ class Asked(Generic[RequestT]):
 Answerer = Callable[[Asked[Any]], Awaitable[BaseModel]]
 
 
+class _FastStreamLog:
+    """FastStream's log lines, in our log."""
+
+    def log(self, level: int, msg: Any, /, *, exc_info: Any = None, extra: Any = None, **_rest: Any) -> None:
+        _log.log(level, str(msg), exc_info=exc_info, **(extra or {}))
+
+
+async def _whole(message: NatsMessage) -> NatsMessage:
+    return message
+
+
 class HerdBroker(NatsBroker):
     """FastStream on a connection of ours: its own gives up after 60 tries, and declares what it must not."""
 
     def __init__(self, bus: Bus) -> None:
-        super().__init__(log_level=10, graceful_timeout=5)
+        # A handler is given the message itself: resolving typed parameters costs a worker thread for each.
+        super().__init__(
+            logger=_FastStreamLog(), log_level=logging.DEBUG, graceful_timeout=5, apply_types=False, decoder=_whole
+        )
         self._bus = bus
 
     async def _connect(self) -> Client:
