@@ -1,0 +1,73 @@
+"""Anything shown runs: the commands in README and docs are run, document by document, as a reader would run them.
+
+A fenced block tagged `sh` is run; one tagged `console` only shows what comes out. The blocks of a document are one
+shell session, in order, from the root of the repository, with a stack home of its own.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LEFT_OUT = {"make test": "it is what runs this test", ".ci/run": "it is what runs this test"}
+LIMIT = 240.0
+
+
+def blocks(document: Path) -> list[str]:
+    """The commands of a document, block by block, without those that would run this test again."""
+    found = FENCE.findall(document.read_text(encoding="utf-8"))
+    return ["".join(line for line in block.splitlines(True) if command(line) not in LEFT_OUT) for block in found]
+
+
+def command(line: str) -> str:
+    """A line without its comment."""
+    return line.partition(" #")[0].strip()
+
+
+def session(document: Path) -> str:
+    """One script of all blocks; before each it says which one comes."""
+    numbered = enumerate(blocks(document), 1)
+    return "set -euo pipefail\n" + "".join(f"echo '=== block {number}' >&2\n{block}" for number, block in numbered)
+
+
+DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if "".join(blocks(path))]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(LIMIT + 60)
+@pytest.mark.xdist_group("stack")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_shows_runs(document: Path, tmp_path: Path) -> None:
+    """Every command block of the document runs to its end with status 0."""
+    environment = os.environ | {"SANDHERD_HOME": str(tmp_path / "home")}
+    # A session of its own, so that a document that hangs can be ended with all it started.
+    shell = subprocess.Popen(
+        ["bash", "-c", session(document)],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        said, _ = shell.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(shell.pid, signal.SIGKILL)
+        said = shell.communicate()[0] + f"\nstill running after {LIMIT:g} s"
+    finally:
+        subprocess.run([ROOT / ".venv/bin/sandherd", "down"], env=environment, check=False, capture_output=True)
+    assert shell.returncode == 0, f"{document.name}:\n{said}"
+
+
+def test_every_fence_says_what_it_is() -> None:
+    """A block without a tag, or with `bash`, would be shown and never run."""
+    known = {"sh", "console", "python", "json", "yaml", "toml", "text", "mermaid"}
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        tags = re.findall(r"^```(.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(tags[::2]) <= known, document.name

@@ -1,0 +1,88 @@
+"""What tests of bad input are made of: the golden examples, ways to spoil them, and the refusal that comes of it."""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+import sandherd.contracts
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import ContractError, Problem
+from sandherd.contracts.reading import read_command, read_event
+from sandherd.contracts.subjects import command_subject, event_subject
+
+Json = Any
+Read = Callable[[str, bytes], Envelope[Any]]
+
+GOLDEN = Path(sandherd.contracts.__file__).parent / "golden" / "v1"
+EVENT_DOCUMENTS = [json.loads(path.read_bytes()) for path in sorted((GOLDEN / "events").glob("*.json"))]
+COMMAND_DOCUMENTS = [json.loads(path.read_bytes()) for path in sorted((GOLDEN / "commands").glob("*.json"))]
+DOCUMENTS = EVENT_DOCUMENTS + COMMAND_DOCUMENTS
+HOSTILE = ["*", ">", "a.b", "", "a\n", "A", "$SYS", "../x", "a" * 300, "\N{FULLWIDTH LATIN SMALL LETTER A}"]
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)
+documents = st.sampled_from(DOCUMENTS)
+subjects = st.sampled_from([*map(str, HOSTILE), "sandherd.v1.event.>"]) | st.text(max_size=80)
+
+
+def subject_of(document: Json) -> str:
+    if document["type"].partition(".")[0] in {"spawner", "message-relay"}:
+        return command_subject(document["type"], document["project"])
+    return event_subject(document["project"], document["subject"], document["type"])
+
+
+def reader_of(document: Json) -> Read:
+    return read_command if document in COMMAND_DOCUMENTS else read_event
+
+
+def encode(document: Json) -> bytes:
+    return json.dumps(document).encode(errors="surrogatepass")
+
+
+def refusal(read: Read, subject: str, document: bytes) -> Problem | None:
+    """Why it is refused, or None. Any other error than `ContractError` fails the test."""
+    try:
+        read(subject, document)
+    except ContractError as error:
+        return error.problem
+    return None
+
+
+def paths(document: Json, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every member of a document."""
+    listed = document if isinstance(document, list) else []
+    members = document.items() if isinstance(document, dict) else enumerate(listed)
+    return [path for key, value in members for path in [(*at, key), *paths(value, (*at, key))]]
+
+
+def changed(document: Json, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Json:
+    """A copy in which `change(container, key)` was done at `path`."""
+    copy = deepcopy(document)
+    container = copy
+    for key in path[:-1]:
+        container = container[key]
+    change(container, path[-1])
+    return copy
+
+
+def put(value: Json) -> Callable[[Any, Any], None]:
+    return lambda container, key: container.__setitem__(key, value)
+
+
+def drop(container: Any, key: Any) -> None:
+    del container[key]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> tuple[Json, Json, tuple[Any, ...]]:
+    """A golden example, the same with one member dropped or replaced, and the way there."""
+    document = draw(documents)
+    path = draw(st.sampled_from(paths(document)))
+    change = draw(st.just(drop) | anything.map(put))
+    return document, changed(document, path, change), path

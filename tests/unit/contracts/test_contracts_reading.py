@@ -1,0 +1,182 @@
+"""Whatever comes on a subject, only a typed error comes out: with its code, its field, and nothing of the payload."""
+
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sandherd.contracts.envelope import MAX_EVENT_BYTES
+from sandherd.contracts.errors import Code
+from sandherd.contracts.reading import read_command, read_event
+from sandherd.contracts.schemas import json_schemas
+from sandherd.contracts.subjects import event_subject
+from tests.unit.contracts.hostile import (
+    DOCUMENTS,
+    EVENT_DOCUMENTS,
+    HOSTILE,
+    Json,
+    Read,
+    anything,
+    changed,
+    documents,
+    drop,
+    encode,
+    mutated,
+    paths,
+    put,
+    reader_of,
+    refusal,
+    subject_of,
+    subjects,
+)
+
+SCHEMAS = json_schemas()
+SECRET = "s3cret-7f9a"
+
+
+@given(subjects, st.binary(max_size=300))
+@pytest.mark.parametrize("read", [read_event, read_command])
+def test_arbitrary_bytes_are_refused(read: Read, subject: str, document: bytes) -> None:
+    """Bytes from anywhere on a subject from anywhere are refused with a typed error."""
+    assert refusal(read, subject, document) is not None
+
+
+@given(documents, st.binary(max_size=300) | anything.map(encode))
+def test_arbitrary_json_on_a_good_subject_is_refused(document: Json, said: bytes) -> None:
+    """On a subject that is right, JSON of any shape that is no envelope is refused."""
+    problem = refusal(reader_of(document), subject_of(document), said)
+    assert problem is not None
+    assert problem.code in {Code.INVALID_JSON, Code.INVALID_FIELD}
+
+
+@given(mutated())
+def test_a_changed_document_is_refused_or_is_as_published(case: tuple[Json, Json, tuple[Any, ...]]) -> None:
+    """A document with one member dropped or replaced is refused by its field, or still fits the published schemas."""
+    document, said, path = case
+    problem = refusal(reader_of(document), subject_of(document), encode(said))
+    if problem is None:
+        jsonschema.validate(said, SCHEMAS["envelope"])
+        jsonschema.validate(said["data"], SCHEMAS[document["type"]])
+    elif problem.code in {Code.INVALID_FIELD, Code.WRONG_SUBJECT, Code.UNKNOWN_VERSION}:
+        assert problem.field is not None
+        assert problem.field.split(".")[0] == path[0]
+
+
+@given(mutated())
+def test_what_is_read_can_be_said_again(case: tuple[Json, Json, tuple[Any, ...]]) -> None:
+    """What passes the reader is written and read again as the same: nothing readable is poison further on."""
+    document, said, _ = case
+    read, subject = reader_of(document), subject_of(document)
+    assume(refusal(read, subject, encode(said)) is None)
+    event = read(subject, encode(said))
+    assert read(subject, event.to_json()) == event
+
+
+@given(documents, st.data())
+def test_a_dropped_attribute_is_named(document: Json, data: st.DataObject) -> None:
+    """Without an attribute that the envelope needs, the error names that attribute."""
+    needed = data.draw(
+        st.sampled_from(["specversion", "id", "source", "type", "subject", "time", "dataschema", "project", "data"])
+    )
+    problem = refusal(reader_of(document), subject_of(document), encode(changed(document, (needed,), drop)))
+    assert problem is not None
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, needed)
+
+
+@given(documents, st.sampled_from(HOSTILE), st.sampled_from(["project", "subject", "taskid", "sandboxid"]))
+def test_a_hostile_id_is_refused(document: Json, hostile: str, attribute: str) -> None:
+    """An id with a wildcard, a dot, a line end and the like is refused in whatever attribute it stands."""
+    assume(attribute in document)
+    said = document | {attribute: hostile}
+    problem = refusal(reader_of(document), subject_of(document), encode(said))
+    assert problem is not None
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, attribute)
+
+
+@given(st.sampled_from(EVENT_DOCUMENTS), st.sampled_from(HOSTILE), st.integers(3, 6))
+def test_a_hostile_subject_is_refused(document: Json, hostile: str, token: int) -> None:
+    """A good document on a subject with a hostile token is refused."""
+    tokens = subject_of(document).split(".")
+    tokens[token] = hostile
+    problem = refusal(read_event, ".".join(tokens), encode(document))
+    assert problem is not None
+    assert problem.code in {Code.WRONG_SUBJECT, Code.UNSAFE_NAME, Code.UNKNOWN_TYPE}
+
+
+@given(st.sampled_from(EVENT_DOCUMENTS), st.sampled_from(EVENT_DOCUMENTS))
+def test_an_event_on_the_subject_of_another_is_refused(document: Json, other: Json) -> None:
+    """No event passes under another's name, or in another project or entity: the broker guards only the subject."""
+    assume(document["type"] != other["type"])
+    for subject in (
+        subject_of(other),
+        event_subject("elsewhere", document["subject"], document["type"]),
+        event_subject(document["project"], "somebody-else", document["type"]),
+    ):
+        problem = refusal(read_event, subject, encode(document))
+        assert problem is not None
+        assert problem.code in {Code.WRONG_SUBJECT, Code.INVALID_FIELD}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "code"),
+    [
+        ("specversion", "0.3", Code.INVALID_FIELD),
+        ("specversion", "1.1", Code.INVALID_FIELD),
+        ("dataschema", "urn:sandherd:v2:agent.message", Code.UNKNOWN_VERSION),
+        ("source", "/sandherd/sandbox/sbx-of-another", Code.WRONG_SUBJECT),
+        ("source", "/elsewhere", Code.INVALID_FIELD),
+        ("sandboxid", "sbx-of-another", Code.WRONG_SUBJECT),
+        ("sequence", 0, Code.INVALID_FIELD),
+        ("sequence", "1", Code.INVALID_FIELD),
+        ("sequence", 2**31, Code.INVALID_FIELD),
+        ("time", "0001-01-01T00:00:00+14:00", Code.INVALID_FIELD),
+        ("time", "2026-11-20T12:00:00", Code.INVALID_FIELD),
+        ("time", 1_700_000_000, Code.INVALID_FIELD),
+        ("traceparent", "00-short", Code.INVALID_FIELD),
+    ],
+)
+def test_a_wrong_attribute_is_refused_by_name(attribute: str, value: Json, code: Code) -> None:
+    """Another version, another's source, a number out of range, a time without a zone: each by its own name."""
+    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.message")
+    problem = refusal(read_event, subject_of(document), encode(document | {attribute: value}))
+    assert problem is not None
+    assert (problem.code, problem.field) == (code, attribute)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_json_lacks_is_refused_even_in_free_json(number: str) -> None:
+    """`NaN` inside a tool's input is refused: Postgres could not keep it."""
+    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.tool_use")
+    said = changed(document, ("data", "input"), put({"x": float(number.replace("inity", ""))}))
+    problem = refusal(read_event, subject_of(document), encode(said))
+    assert problem is not None
+    assert problem.code is Code.INVALID_JSON
+
+
+def test_the_word_nan_in_a_text_is_no_number() -> None:
+    """A text may speak of NaN and Infinity."""
+    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.message")
+    said = changed(document, ("data", "content"), put("NaN and Infinity"))
+    assert refusal(read_event, subject_of(document), encode(said)) is None
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document["type"])
+def test_oversize_is_refused_before_it_is_read(document: Json) -> None:
+    """Over the limit by one byte it is refused as too large; at the limit it is not."""
+    read, subject = reader_of(document), subject_of(document)
+    said = encode(document)
+    problem = refusal(read, subject, said + b" " * (MAX_EVENT_BYTES + 1 - len(said)))
+    assert problem is not None
+    assert (problem.code, problem.remedy) == (Code.TOO_LARGE, "send large data as an artifact and a reference to it")
+    assert refusal(read, subject, said + b" " * (MAX_EVENT_BYTES - len(said))) is None
+
+
+@given(documents, st.data())
+def test_a_refusal_never_repeats_the_payload(document: Json, data: st.DataObject) -> None:
+    """Whatever is wrong with a value of `data`, the value is not in the refusal: it may be a secret."""
+    path = data.draw(st.sampled_from([path for path in paths(document) if path[0] == "data" and len(path) > 1]))
+    value = data.draw(st.sampled_from([SECRET, [SECRET], {"nested": SECRET}, SECRET * 9000]))
+    problem = refusal(reader_of(document), subject_of(document), encode(changed(document, path, put(value))))
+    assert problem is None or SECRET not in problem.model_dump_json()

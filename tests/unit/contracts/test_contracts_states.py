@@ -1,0 +1,88 @@
+"""The transition table is the law, and it makes sense."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandherd.contracts.states import (
+    ALLOWED,
+    MESSAGE_TRANSITIONS,
+    SANDBOX_ENDED,
+    SANDBOX_TRANSITIONS,
+    TASK_ENDED,
+    TASK_TRANSITIONS,
+    MessageState,
+    SandboxState,
+    TaskState,
+    TransitionRefusedError,
+    checked,
+)
+
+KINDS: list[Any] = [
+    (TaskState, TASK_TRANSITIONS, TaskState.PENDING, TASK_ENDED),
+    (SandboxState, SANDBOX_TRANSITIONS, SandboxState.REQUESTED, SANDBOX_ENDED),
+    (
+        MessageState,
+        MESSAGE_TRANSITIONS,
+        MessageState.QUEUED,
+        {MessageState.ACKNOWLEDGED, MessageState.EXPIRED, MessageState.REJECTED},
+    ),
+]
+EVERY_STATE = [*TaskState, *SandboxState, *MessageState]
+
+
+def allowed(before: Any, after: Any) -> bool:
+    try:
+        checked(before, after)
+    except TransitionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
+def test_exactly_the_pairs_of_the_table_are_allowed(kind: Any, table: Any, first: Any, ended: Any) -> None:
+    """Every pair of states of a kind is allowed if the table has it, and refused otherwise."""
+    assert {pair for pair in product(kind, kind) if allowed(*pair)} == table
+    assert ALLOWED[kind] == table
+
+
+@given(st.sampled_from(EVERY_STATE), st.sampled_from(EVERY_STATE))
+def test_kinds_do_not_mix(before: Any, after: Any) -> None:
+    """A task never becomes a sandbox's state, though some states of both are the same word."""
+    if type(before) is not type(after):
+        assert not allowed(before, after)
+
+
+@pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
+def test_every_state_can_be_reached(kind: Any, table: Any, first: Any, ended: Any) -> None:
+    """From the first state there is a way to every other."""
+    reached = {first}
+    for _ in kind:
+        reached |= {after for before, after in table if before in reached}
+    assert reached == set(kind)
+
+
+@pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
+def test_every_state_can_end(kind: Any, table: Any, first: Any, ended: Any) -> None:
+    """From every state there is a way to an end, so nothing is stuck by the table."""
+    ending = set(ended)
+    for _ in kind:
+        ending |= {before for before, after in table if after in ending}
+    assert ending == set(kind)
+
+
+@pytest.mark.parametrize(("kind", "table", "first", "ended"), KINDS)
+def test_an_end_is_final_but_for_a_retry(kind: Any, table: Any, first: Any, ended: Any) -> None:
+    """Nothing leaves an ended state, except that a failed task may be tried again."""
+    leaving = {(before, after) for before, after in table if before in ended}
+    assert leaving == ({(TaskState.FAILED, TaskState.PENDING)} if kind is TaskState else set())
+
+
+def test_a_refusal_says_what_was_tried() -> None:
+    """The error names the kind and both states."""
+    with pytest.raises(TransitionRefusedError, match="TaskState: completed → running") as caught:
+        checked(TaskState.COMPLETED, TaskState.RUNNING)
+    assert (caught.value.before, caught.value.after) == (TaskState.COMPLETED, TaskState.RUNNING)

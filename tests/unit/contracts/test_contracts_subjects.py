@@ -1,0 +1,127 @@
+"""The subject table: written once, unambiguous, and the streams and consumers fit it."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandherd.contracts.commands import COMMANDS
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.requests import REQUESTS
+from sandherd.contracts.streams import CONSUMERS, STREAMS
+from sandherd.contracts.subjects import (
+    BY_NAME,
+    TABLE,
+    Mood,
+    Subject,
+    command_subject,
+    dead_subject,
+    event_subject,
+    read_event_subject,
+    request_subject,
+)
+
+safe_names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,62}", fullmatch=True)
+
+
+def covers(pattern: str, subject: str) -> bool:
+    """Whether a NATS pattern takes a subject; the subject may hold `*`, and means all of them."""
+    wanted, given_tokens = pattern.split("."), subject.split(".")
+    for place, token in enumerate(wanted):
+        if token == ">":
+            return len(given_tokens) > place
+        if place >= len(given_tokens) or (token not in {"*", given_tokens[place]}):
+            return False
+    return len(wanted) == len(given_tokens)
+
+
+def overlaps(one: Subject, other: Subject) -> bool:
+    """Whether some subject would be of both rows."""
+    pair = list(zip(one.pattern().split("."), other.pattern().split("."), strict=False))
+    same_length = len(one.template.split(".")) == len(other.template.split("."))
+    return same_length and all(a == b or "*" in {a, b} for a, b in pair)
+
+
+def test_no_subject_is_of_two_rows() -> None:
+    """A subject is of one row at most, so what may be said on it is one thing."""
+    assert [pair for pair in combinations(TABLE, 2) if overlaps(*pair)] == []
+
+
+def test_the_table_and_the_models_name_the_same_things() -> None:
+    """Each command and request has a row and each row a model; each event's domain has a row."""
+    assert {f"command.{name}" for name in COMMANDS} == {row.name for row in TABLE if row.mood is Mood.COMMAND}
+    assert {f"request.{name}" for name in REQUESTS} == {row.name for row in TABLE if row.mood is Mood.REQUEST}
+    domains = {row.name.removeprefix("event.") for row in TABLE if row.mood is Mood.EVENT}
+    assert {name.partition(".")[0] for name in EVENTS} == domains
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_a_row_has_a_speaker_a_listener_and_its_stream(row: Subject) -> None:
+    """Nothing is said that nobody hears, and what a row says of its stream is what the stream takes."""
+    assert row.producers
+    assert row.consumers
+    keeping = [stream.name for stream in STREAMS if any(covers(taken, row.pattern()) for taken in stream.subjects)]
+    assert keeping == ([row.stream] if row.stream else [])
+
+
+@pytest.mark.parametrize("consumer", CONSUMERS, ids=lambda consumer: consumer.name)
+def test_a_consumer_reads_what_its_service_may_hear(consumer: object) -> None:
+    """Each filter of a durable consumer lies in a row of its stream that its service is a consumer of."""
+    assert hasattr(consumer, "filters")
+    for taken in consumer.filters:
+        rows = [row for row in TABLE if row.stream == consumer.stream and may_meet(taken, row.pattern())]
+        assert rows
+        assert all(consumer.service in row.consumers for row in rows)
+
+
+def may_meet(pattern: str, other: str) -> bool:
+    """Whether two NATS patterns have a subject in common."""
+    for one, two in zip(pattern.split("."), other.split("."), strict=False):
+        if ">" in {one, two}:
+            return True
+        if one != two and "*" not in {one, two}:
+            return False
+    return len(pattern.split(".")) == len(other.split("."))
+
+
+@given(st.sampled_from(TABLE), st.data())
+def test_a_filled_subject_is_matched_by_its_row_alone(row: Subject, data: st.DataObject) -> None:
+    """What `fill` makes, `match` takes apart again, and no other row knows it."""
+    tokens = [token[1:-1] for token in row.template.split(".") if token.startswith("{")]
+    names = {token: data.draw(safe_names) for token in tokens}
+    subject = row.fill(**names)
+    assert row.match(subject) == names
+    assert [other.name for other in TABLE if other.match(subject) is not None] == [row.name]
+
+
+@given(st.sampled_from(TABLE), st.text().filter(lambda text: not text.isalnum()))
+def test_a_subject_is_never_filled_with_an_unsafe_name(row: Subject, name: str) -> None:
+    """No wildcard and no dot gets into a subject."""
+    if any(ord(char) > 127 or char in "*>. \n\0" for char in name) or not name:
+        with pytest.raises(UnsafeNameError):
+            row.fill(**{token[1:-1]: name for token in row.template.split(".") if token.startswith("{")})
+
+
+@given(safe_names, safe_names, st.sampled_from(sorted(EVENTS)))
+def test_an_events_subject_is_read_as_it_was_made(project: str, entity: str, event_type: str) -> None:
+    """`read_event_subject` undoes `event_subject`."""
+    assert read_event_subject(event_subject(project, entity, event_type)) == (project, entity, event_type)
+
+
+@given(st.text())
+def test_any_other_subject_is_refused(subject: str) -> None:
+    """What is no event's subject is refused as such."""
+    with pytest.raises(ContractError) as caught:
+        read_event_subject(subject)
+    assert caught.value.problem.code is Code.WRONG_SUBJECT
+
+
+def test_the_named_subjects() -> None:
+    """The subjects of design §3, with the project at the end where a person's credential is bound to it."""
+    assert command_subject("spawner.submit_task", "demo") == "sandherd.v1.command.spawner.submit_task.demo"
+    assert request_subject("event-ingest.audit", "fleet") == "sandherd.v1.request.event-ingest.audit.fleet"
+    assert dead_subject("spawner", Code.INVALID_JSON) == "sandherd.v1.dead.spawner.invalid-json"
+    assert BY_NAME["deliver"].fill(project="demo", sandbox="sbx-1") == "sandherd.v1.deliver.demo.sbx-1"

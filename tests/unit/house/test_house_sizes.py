@@ -1,0 +1,29 @@
+"""Small files, short functions: the budgets of CONTRIBUTING."""
+
+from statistics import quantiles
+from typing import Any
+
+USUAL_LINES = 250
+MOST_LINES = 400
+LARGE = {
+    "libs/sandherd/contracts/requests.py": "a catalogue: one question after another, nothing between them",
+}
+"""Files over the usual size, and why each is one."""
+
+
+def test_no_file_is_over_the_limit(sources: list[Any]) -> None:
+    """No file has more than 400 lines."""
+    assert {source.name: source.lines for source in sources if source.lines > MOST_LINES} == {}
+
+
+def test_a_large_file_has_a_reason(product: list[Any]) -> None:
+    """A file of more than 250 lines stands in the list above with its reason, and nothing else stands there."""
+    assert {source.name for source in product if source.lines > USUAL_LINES} == LARGE.keys()
+
+
+def test_functions_are_short(product: list[Any]) -> None:
+    """Half of all functions have at most 10 lines, nine of ten at most 30, docstrings counted."""
+    lengths = [(function.end_lineno or 0) - function.lineno + 1 for source in product for function in source.functions]
+    tenths = quantiles(lengths, n=10)
+    assert tenths[4] <= 10
+    assert tenths[8] <= 30
