@@ -54,6 +54,11 @@ class Following:
         """Whether everything that was said so far was shown."""
         return not self.missing
 
+    @property
+    def sandboxes(self) -> set[str]:
+        """The sandboxes that were heard of so far."""
+        return set(self._mender.sandboxes)
+
     async def __aenter__(self) -> Self:
         await self._start()
         return self

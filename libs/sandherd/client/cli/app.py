@@ -1,0 +1,46 @@
+"""The `sandherd` command, put together."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandherd.client.cli import config, dead, doctor, giving, past, sandboxes, stack, tasks
+from sandherd.client.cli.options import Place, example
+
+app = typer.Typer(
+    help="Run herds of coding agents in sandboxes, and see, keep and steer everything they do.",
+    epilog=example("sandherd up", 'sandherd run "Compute C(50, 25)" -- python3 agent.py'),
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback()
+def place(
+    ctx: typer.Context,
+    nats_url: Annotated[str | None, typer.Option("--nats-url", metavar="URL", help="Where the broker is.")] = None,
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", metavar="FILE", help="A NATS .creds file.")
+    ] = None,
+    home: Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The local stack's directory.")] = None,
+) -> None:
+    """Run herds of coding agents in sandboxes, and see, keep and steer everything they do."""
+    ctx.obj = Place(nats_url, credentials, home)
+
+
+app.command(epilog=stack.UP_EXAMPLE)(stack.up)
+app.command(epilog=stack.DOWN_EXAMPLE)(stack.down)
+app.command(epilog=stack.STATUS_EXAMPLE)(stack.status)
+app.command(epilog=giving.RUN_EXAMPLE)(giving.run)
+app.add_typer(tasks.app, name="tasks")
+app.add_typer(sandboxes.app, name="sandboxes")
+app.command(epilog=past.EVENTS_EXAMPLE)(past.events)
+app.command(epilog=past.TRAJECTORY_EXAMPLE)(past.trajectory)
+app.command(epilog=past.LOGS_EXAMPLE)(past.logs)
+app.command(epilog=giving.SEND_EXAMPLE)(giving.send)
+app.command(epilog=past.AUDIT_EXAMPLE)(past.audit)
+app.add_typer(dead.app, name="dead")
+app.add_typer(config.app, name="config")
+app.command(epilog=doctor.EXAMPLE)(doctor.doctor)

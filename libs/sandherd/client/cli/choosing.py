@@ -1,0 +1,79 @@
+"""Which events are meant: by kind, by time, and of what."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Final, Literal
+
+from sandherd.bus.permissions import SANDBOX_PREFIX
+from sandherd.client.errors import HerdError, checked_name
+from sandherd.client.sequencing import Event
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import EVENTS
+
+_AGO: Final = re.compile(r"^(\d{1,6})([smhd])$")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+MOST_TYPES: Final = 64
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Whose events, of which types (all if none is named), and from when on."""
+
+    kind: Literal["task", "sandbox"]
+    name: str
+    types: list[str]
+    since: datetime | None
+
+    def fits(self, event: Event) -> bool:
+        """Whether an event that was heard is wanted."""
+        return (not self.types or event.type in self.types) and (self.since is None or event.time >= self.since)
+
+
+def wanted(name: str, kinds: Sequence[str], since: str | None) -> Wanted:
+    """What the command line asks for. Raises `HerdError` for what it can't mean."""
+    kind: Literal["task", "sandbox"] = "sandbox" if name.startswith(SANDBOX_PREFIX) else "task"
+    return Wanted(kind, checked_name(name, kind), types(kinds), moment(since, datetime.now(UTC)))
+
+
+def types(given: Sequence[str]) -> list[str]:
+    """The event types that are meant: `agent.tool_use`, or a whole domain as `agent`, `agent.` or `agent.*`."""
+    found: dict[str, None] = {}
+    for name in given:
+        found |= dict.fromkeys(_named(name))
+    if len(found) > MOST_TYPES:
+        raise HerdError.of(Code.INVALID_FIELD, "too many event types", field="type", remedy="name fewer of them")
+    return list(found)
+
+
+def moment(given: str | None, now: datetime) -> datetime | None:
+    """A moment: `90s`, `10m`, `2h`, `7d` ago, or ISO 8601; one without an offset is meant in local time."""
+    if given is None:
+        return None
+    ago = _AGO.match(given)
+    if ago is not None:
+        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
+        return datetime.fromisoformat(given).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"--since {given[:40]!r} is no time",
+            field="since",
+            remedy="use 90s, 10m, 2h, 7d or 2026-11-20T12:00",
+        ) from None
+
+
+def _named(name: str) -> list[str]:
+    if name in EVENTS:
+        return [name]
+    domain = name.removesuffix("*").removesuffix(".")
+    found = [known for known in EVENTS if known.startswith(f"{domain}.")]
+    if found:
+        return found
+    close = get_close_matches(name, EVENTS, n=1, cutoff=0)
+    raise HerdError.of(
+        Code.INVALID_FIELD, f"there is no event {name[:60]!r}", field="type", remedy=f"did you mean {close[0]}?"
+    )

@@ -1,0 +1,89 @@
+"""`sandherd dead`: what could not be handled. For operators."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.client.cli.options import Cursor, Format, Limit, Output, Project, example, group
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import DeadLetter
+
+app = group("Dead letters, for operators: list, show, requeue.", "sandherd dead list")
+HEADER = ("NUMBER", "SERVICE", "REASON", "SUBJECT", "BYTES", "SINCE", "WHY")
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="Its number, as `dead list` shows it.", min=1)]
+
+
+@app.command("list", epilog=example("sandherd dead list", "sandherd dead list --service event-ingest -o json"))
+def list_dead(
+    ctx: typer.Context,
+    *,
+    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only of this service.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Dead letters, newest first."""
+    from sandherd.client.cli.printing import answer
+    from sandherd.client.cli.talking import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.dead_letters(service=service, limit=limit, cursor=cursor)
+        answer(output, found, HEADER, [_row(letter) for letter in found.letters])
+        return 0
+
+    return talk(ctx, work, project=project, role="operator")
+
+
+@app.command("show", epilog=example("sandherd dead show 17"))
+def show_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
+    """One dead letter, with what it said."""
+    from sandherd.client.cli.printing import document, facts, safe
+    from sandherd.client.cli.talking import talk
+
+    async def work(herd: "Herd") -> int:
+        letter = await herd.dead_letter(number)
+        if output is Format.JSON:
+            document(letter)
+            return 0
+        reason = letter.reason
+        facts(dict(letter) | {"reason": reason.code, "field": reason.field, "why": reason.message, "payload": None})
+        print(f"\n{safe(letter.payload or '')}")
+        return 0
+
+    return talk(ctx, work, project=project, role="operator")
+
+
+@app.command("requeue", epilog=example("sandherd dead requeue 17"))
+def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Have the service that gave it up try it again. It leaves the dead letters when that succeeds."""
+    from sandherd.client.cli.leaving import complain
+    from sandherd.client.cli.printing import document
+    from sandherd.client.cli.talking import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.requeue(number)
+        if output is Format.JSON:
+            document(found)
+        elif found.outcome == "done":
+            print(f"dead letter {number} is handled")
+        if found.outcome == "done":
+            return 0
+        complain(f"dead letter {number}: {found.outcome}, {found.detail}; read it with `sandherd dead show {number}`")
+        return 1
+
+    return talk(ctx, work, project=project, role="operator")
+
+
+def _row(letter: "DeadLetter") -> list[object]:
+    return [
+        letter.number,
+        letter.service,
+        letter.reason.code,
+        letter.subject,
+        letter.size,
+        letter.dead_at,
+        letter.reason.message,
+    ]

@@ -1,0 +1,179 @@
+"""The checks of `sandherd doctor`. Each looks at one thing and says what helps; judging is pure, looking is apart."""
+
+import asyncio
+import http.client
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from sandherd.client.context import Context, Holder, holder
+from sandherd.client.errors import STATUS_REMEDY, HerdError
+from sandherd.client.herd import Herd
+from sandherd.contracts.requests import Audit
+
+HTTP_SECONDS: Final = 2.0
+MOST_SKEW: Final = timedelta(seconds=5)
+SOON: Final = timedelta(hours=1)
+MUCH_UNSTORED: Final = 10_000
+BROKER_SINCE: Final = (2, 12)
+"""The oldest version of nats-server that has what streams and leases need: per-message times to live and markers."""
+
+
+class State(StrEnum):
+    """What a check found."""
+
+    RIGHT = "ok"
+    WORTH_A_LOOK = "look"
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str | None = None
+
+
+async def examine(context: Context, now: datetime) -> list[Check]:
+    """Look at everything that can be seen from here."""
+    found = [credential(context, now)]
+    found += [check async for check in _on_the_broker(context)]
+    found += await asyncio.gather(*(_service(name, address) for name, address in sorted(context.services.items())))
+    found.append(await _clock(context))
+    return found
+
+
+def credential(context: Context, now: datetime) -> Check:
+    """Who we are, and for how long."""
+    if context.credentials is None:
+        return Check(
+            "credential",
+            State.WORTH_A_LOOK,
+            "none; a herd's broker lets nobody in without one",
+            "start a stack with `sandherd up`, or set SANDHERD_CREDENTIALS",
+        )
+    try:
+        return judge_holder(holder(context.credentials), context.credentials, now)
+    except HerdError as error:
+        return Check("credential", State.WRONG, error.problem.message, error.problem.remedy)
+
+
+def judge_holder(who: Holder, path: Path, now: datetime) -> Check:
+    """Whether a credential is good, and stays good for a while."""
+    name = f"{who.bearer.principal} of {who.bearer.project or 'all projects'}, {path}"
+    remedy = "get a new .creds file from whoever runs the herd; on this machine `sandherd up` makes one"
+    if who.expires_at is None:
+        return Check("credential", State.RIGHT, f"{name}, does not expire")
+    if who.expires_at <= now:
+        return Check("credential", State.WRONG, f"{name}, expired at {who.expires_at:%Y-%m-%d %H:%M} UTC", remedy)
+    state = State.WORTH_A_LOOK if who.expires_at - now < SOON else State.RIGHT
+    found = f"{name}, until {who.expires_at:%Y-%m-%d %H:%M} UTC"
+    return Check("credential", state, found, remedy if state is State.WORTH_A_LOOK else None)
+
+
+def judge_version(version: str, url: str, milliseconds: float) -> Check:
+    """Whether the broker is new enough."""
+    found = f"nats-server {version} at {url}, {milliseconds:.1f} ms away"
+    numbers = tuple(int(part) for part in version.split("-", maxsplit=1)[0].split(".")[:2] if part.isdigit())
+    if numbers < BROKER_SINCE:
+        oldest = ".".join(map(str, BROKER_SINCE))
+        return Check("broker", State.WRONG, found, f"use nats-server {oldest} or newer")
+    return Check("broker", State.RIGHT, found)
+
+
+def judge_skew(skew: timedelta) -> Check:
+    """Whether our clock and a service's agree. HTTP tells whole seconds only."""
+    found = f"differs from the services' by {abs(skew.total_seconds()):.0f} s"
+    if abs(skew) > MOST_SKEW:
+        return Check("clock", State.WRONG, found, "set this machine's clock, as with `timedatectl set-ntp true`")
+    return Check("clock", State.RIGHT, found)
+
+
+def judge_audit(audit: Audit) -> list[Check]:
+    """Whether the history keeps up, is whole, and took everything."""
+    lag = Check("history lag", State.RIGHT, f"{audit.unstored} events not stored yet")
+    if audit.unstored > MUCH_UNSTORED:
+        lag = Check("history lag", State.WORTH_A_LOOK, lag.found, "run another event-ingest, or look at Postgres")
+    gaps = Check("history", State.RIGHT, f"{audit.event_count} events of {audit.source_count} sources, none missing")
+    if audit.missing:
+        found = f"{audit.missing} events are missing"
+        gaps = Check("history", State.WRONG, found, "see which with `sandherd audit`")
+    letters = Check("dead letters", State.RIGHT, "none")
+    if audit.dead:
+        letters = Check("dead letters", State.WORTH_A_LOOK, str(audit.dead), "read them with `sandherd dead list`")
+    return [lag, gaps, letters]
+
+
+async def _on_the_broker(context: Context) -> AsyncIterator[Check]:
+    try:
+        async with Herd.connect(context, patience=2) as herd:
+            client = herd.connection.bus.client
+            milliseconds = await client.rtt() * 1000
+            yield judge_version(str(client.connected_server_version), context.nats_url, milliseconds)
+            yield await _spawner(herd)
+            for check in await _history(herd):
+                yield check
+    except HerdError as error:
+        yield Check("broker", State.WRONG, error.problem.message, error.problem.remedy)
+
+
+async def _spawner(herd: Herd) -> Check:
+    try:
+        found = await herd.tasks(limit=1)
+    except HerdError as error:
+        return Check("live state", State.WRONG, error.problem.message, error.problem.remedy)
+    if found.origin == "live":
+        return Check("live state", State.RIGHT, "the spawner answers")
+    return Check("live state", State.WRONG, "the spawner is not there", STATUS_REMEDY)
+
+
+async def _history(herd: Herd) -> list[Check]:
+    try:
+        return judge_audit(await herd.audit())
+    except HerdError as error:
+        return [Check("history", State.WRONG, error.problem.message, error.problem.remedy)]
+
+
+async def _service(name: str, address: str) -> Check:
+    """What a service says of itself: its connection, its consumers, what it depends on."""
+    try:
+        status, body, _ = await asyncio.to_thread(_get, address)
+    except (OSError, http.client.HTTPException) as error:
+        return Check(name, State.WRONG, f"{address} does not answer ({type(error).__name__})", STATUS_REMEDY)
+    if status == http.client.OK:
+        return Check(name, State.RIGHT, f"{address} is ready")
+    return Check(name, State.WRONG, f"{address} is not ready: {body}", STATUS_REMEDY)
+
+
+async def _clock(context: Context) -> Check:
+    for address in context.services.values():
+        try:
+            _, _, date = await asyncio.to_thread(_get, address)
+            if date is not None:
+                return judge_skew(datetime.now(UTC) - date)
+        except (OSError, http.client.HTTPException, ValueError):
+            continue
+    return Check("clock", State.UNKNOWN, "no service's HTTP side is known here, so there is nothing to compare with")
+
+
+def _get(address: str) -> tuple[int, str, datetime | None]:
+    """`/readyz`: its status, its text in one line, and the moment at which the service answered."""
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=HTTP_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        date = answer.getheader("Date")
+        text = " ".join(answer.read(4096).decode(errors="replace").split())
+        return answer.status, text, parsedate_to_datetime(date) if date else None
+    finally:
+        connection.close()

@@ -1,0 +1,54 @@
+"""How the command leaves: its exit status, and one line on standard error that says what helps."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import typer
+
+from sandherd.client.cli.app import app
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+_MISUSE: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
+
+
+def status_of(arguments: Sequence[str]) -> int:
+    """Run the command. Never a traceback for what may be expected: a refusal, a service or a broker that is away."""
+    try:
+        found = app(list(arguments) or ["--help"], prog_name="sandherd", standalone_mode=False)
+        return found if isinstance(found, int) else 0
+    except typer.TyperException as error:
+        complain(_one_line(error))
+        return MISUSED if error.exit_code == MISUSED else FAILED
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does; Python must not try to flush into it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001  # narrowed at once; importing the errors first would slow `--help`
+        return _expected(error)
+
+
+def complain(line: str) -> None:
+    """One line on standard error."""
+    print(f"sandherd: {line}", file=sys.stderr)
+
+
+def _one_line(error: typer.TyperException) -> str:
+    context: Any = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "sandherd"
+    return f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"
+
+
+def _expected(error: Exception) -> int:
+    """The status for an error of the client. Raises every other error again: that is a fault of ours."""
+    from sandherd.client.errors import HerdError
+
+    if not isinstance(error, HerdError):
+        raise error
+    complain(error.line)
+    return MISUSED if error.problem.code in _MISUSE else FAILED

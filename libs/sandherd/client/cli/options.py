@@ -1,0 +1,58 @@
+"""What the commands have in common: their options, the examples in their help, and where the herd is."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the herd is, as far as the command line says."""
+
+    nats_url: str | None = None
+    credentials: Path | None = None
+    home: Path | None = None
+
+
+def _safe_task(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "task")
+
+
+def safe_sandbox(name: str | None) -> str | None:
+    """A sandbox's name, if one is given and it is safe. Raises `HerdError` before anything is connected or sent."""
+    from sandherd.client.errors import checked_name
+
+    return None if name is None else checked_name(name, "sandbox")
+
+
+Output = Annotated[Format, typer.Option("-o", "--output", help="For people, or for programs.")]
+Project = Annotated[str | None, typer.Option("--project", help="The project it is about.", metavar="NAME")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, to the end.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", help="How many at the most.", min=1, max=1000)]
+Cursor = Annotated[str | None, typer.Option("--cursor", help="Where the last page ended.", metavar="CURSOR")]
+Past = Annotated[bool, typer.Option("--past", help="Ask the history instead of what is live.")]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A task's name.", callback=_safe_task)]
+SandboxName = Annotated[str, typer.Argument(metavar="SANDBOX", help="A sandbox's name.", callback=safe_sandbox)]
+
+
+def example(*commands: str) -> str:
+    """The end of a command's help: examples that can be copied."""
+    title = "Example" if len(commands) == 1 else "Examples"
+    return "\b\n" + "\n".join([f"{title}:", *(f"  {command}" for command in commands)])
+
+
+def group(says: str, *commands: str) -> typer.Typer:
+    """A group of commands."""
+    return typer.Typer(help=says, epilog=example(*commands), rich_markup_mode=None, no_args_is_help=False)

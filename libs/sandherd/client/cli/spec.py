@@ -1,0 +1,106 @@
+"""A task as a command line says it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
+from sandherd.contracts.errors import Code
+
+
+def spec(  # one parameter per option
+    text: str,
+    argv: Sequence[str],
+    *,
+    harness: str,
+    runtime: str,
+    files: Sequence[Path],
+    env: Sequence[str],
+    secret: Sequence[str],
+    linger: int,
+) -> TaskSpec:
+    """The task that a command line means. Raises `HerdError` naming what is wrong with it."""
+    if not argv:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            "no program is named",
+            field="argv",
+            remedy='put it after --, as in `sandherd run "TASK" -- python3 agent.py`',
+        )
+    secrets = variables(secret, os.environ)
+    return made(
+        TaskSpec,
+        text=text,
+        harness={"kind": harness, "argv": list(argv)},
+        runtime=runtime,
+        env=variables(env, os.environ) | secrets,
+        secret_env=frozenset(secrets),
+        files=read_files(files),
+        linger_seconds=linger,
+    )
+
+
+def variables(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """`K=V` as it is, and `K` with the value it has here. Raises `HerdError` for a `K` that has none."""
+    found = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals and name not in environ:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"variable {name[:60]!r} is not set here",
+                field="env",
+                remedy="write it as NAME=VALUE",
+            )
+        found[name] = value if equals else environ[name]
+    return found
+
+
+def read_files(paths: Sequence[Path]) -> dict[str, str]:
+    """The files of a task, by their names in the work tree. Raises `HerdError` for what can't be given with a task."""
+    found: dict[str, str] = {}
+    left = MAX_FILES_BYTES
+    for path in paths:
+        name = name_in_tree(path)
+        if name in found:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"two files are called {name}",
+                field="files",
+                remedy="give one of them another name",
+            )
+        found[name] = _text(path, left - len(name))
+        left -= len(name) + len(found[name].encode())
+    return found
+
+
+def name_in_tree(path: Path) -> str:
+    """A relative path keeps its directories; any other file is put at the top."""
+    return path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
+
+
+def _text(path: Path, most: int) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(max(0, most) + 1)
+    except OSError as error:
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"{path}: {error.strerror}", field="files", remedy="name a file that can be read"
+        ) from None
+    if len(content) > most:
+        raise HerdError.of(
+            Code.TOO_LARGE,
+            f"{path}: the files of a task may weigh {MAX_FILES_BYTES} bytes together, with their names",
+            field="files",
+            remedy="give less, and let the program fetch the rest",
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{path}: only UTF-8 text can be given",
+            field="files",
+            remedy="encode it, as with base64",
+        ) from None

@@ -1,0 +1,33 @@
+"""A command's conversation with the herd."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import typer
+
+from sandherd.client.cli.options import Place
+from sandherd.client.context import Context, Role
+from sandherd.client.herd import Herd
+from sandherd.telemetry import logs
+
+Work = Callable[[Herd], Awaitable[int]]
+
+
+def talk(ctx: typer.Context, work: Work, *, project: str | None = None, role: Role = "client") -> int:
+    """Connect and do the work. Returns the exit status."""
+    return asyncio.run(_talk(where(ctx, project=project, role=role), work))
+
+
+def where(ctx: typer.Context, *, project: str | None = None, role: Role = "client") -> Context:
+    """Where the herd is: as the command line says, else as the environment or the stack does."""
+    place = ctx.find_object(Place) or Place()
+    return Context.resolve(
+        nats_url=place.nats_url, credentials=place.credentials, home=place.home, project=project, role=role
+    )
+
+
+async def _talk(context: Context, work: Work) -> int:
+    # A person is told what matters in one line by the command itself.
+    logs.configure("client", "critical")
+    async with Herd.connect(context) as herd:
+        return await work(herd)

@@ -1,0 +1,139 @@
+"""An event in one readable line: when, what kind, and what was done; an edit with its diff below it."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from sandherd.client.cli.colours import Paint
+from sandherd.client.cli.printing import safe
+from sandherd.client.sequencing import Event, Missing
+
+LONGEST: Final = 200
+LONGEST_DIFF: Final = 200
+"""Lines of a diff that are shown; the whole of it is in the event."""
+_TYPE_WIDTH: Final = 24
+
+_COLOURS: Final = {
+    "agent.completed": "green",
+    "task.completed": "green",
+    "agent.failed": "red",
+    "task.failed": "red",
+    "task.rejected": "red",
+    "sandbox.failed": "red",
+    "agent.error": "red",
+    "agent.stream_error": "red",
+    "agent.tool_use": "cyan",
+    "agent.tool_completed": "cyan",
+    "agent.file_edited": "yellow",
+    "agent.message": "bold",
+    "agent.heartbeat": "dim",
+}
+
+
+def tell(event: Event, paint: Paint) -> Iterator[str]:
+    """The lines of an event."""
+    time = event.time.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    kind = f"{event.type:<{_TYPE_WIDTH}}"
+    yield f"{paint(time, 'dim')}  {paint(kind, _COLOURS.get(event.type))} {what(event)}".rstrip()
+    if event.type == "agent.file_edited":
+        yield from diff(event.data.full_diff or event.data.diff_preview, paint)
+
+
+def what(event: Event) -> str:
+    """What was done, without its kind."""
+    say = _SAYS.get(event.type)
+    return shortened(say(event.data) if say is not None else _fields(event))
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """The text as one line of no more than `most` characters."""
+    line = " ".join(safe(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def diff(text: str, paint: Paint) -> Iterator[str]:
+    """A unified diff, indented."""
+    lines = text.splitlines()
+    for line in lines[:LONGEST_DIFF]:
+        yield "    " + paint(safe(line), _diff_colour(line))
+    if len(lines) > LONGEST_DIFF:
+        yield f"    … {len(lines) - LONGEST_DIFF} more lines"
+
+
+def gap(missing: Missing) -> str:
+    """What could not be shown, in words."""
+    if missing.last is None:
+        return f"what {missing.source} said after number {missing.first - 1} is not known to be whole"
+    if missing.first == missing.last:
+        return f"event {missing.first} of {missing.source} could not be shown"
+    return f"events {missing.first} to {missing.last} of {missing.source} could not be shown"
+
+
+def edit(data: Any) -> str:
+    """A change of a file in short."""
+    name = f"{data.previous_path} → {data.file_path}" if data.previous_path else data.file_path
+    return f"{data.change_type} {name} +{data.lines_added} −{data.lines_removed}"
+
+
+def call(tool: str, given: Any) -> str:
+    """A tool call in short: the tool, and what it was given."""
+    inner = given if isinstance(given, str) else _only_value(given)
+    return f"{tool}: {inner}" if inner else tool
+
+
+def ending(data: Any) -> str:
+    """How an agent ended."""
+    parts = [getattr(data, "error", None)]
+    parts.append(None if data.exit_code is None else f"exit status {data.exit_code}")
+    parts.append(None if data.duration_seconds is None else f"{data.duration_seconds:.1f} s")
+    parts.append(f"{data.files_changed} files changed" if data.files_changed else None)
+    return ", ".join(part for part in parts if part)
+
+
+def _only_value(given: Any) -> str:
+    if isinstance(given, dict) and len(given) == 1:
+        value = next(iter(given.values()))
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(given, ensure_ascii=False) if given else ""
+
+
+def _diff_colour(line: str) -> str | None:
+    if line.startswith(("+++", "---")):
+        return "bold"
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+
+
+def _fields(event: Event) -> str:
+    """The fields of an event that no line was written for."""
+    data = event.data.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return " ".join(f"{name}={value}" for name, value in data.items() if not isinstance(value, dict | list))
+
+
+_SAYS: Final[dict[str, Callable[[Any], str]]] = {
+    "agent.started": lambda d: f"{d.sdk}: {d.task}",
+    "agent.message": lambda d: d.content,
+    "agent.thinking": lambda d: d.content,
+    "agent.user_message": lambda d: d.content,
+    "agent.message_injected": lambda d: f"{d.message_type} from {d.sender_id or 'somebody'}: {d.content}",
+    "agent.tool_use": lambda d: call(d.tool, d.input),
+    "agent.tool_completed": lambda d: f"{d.tool}" + (f" in {d.duration_ms:.0f} ms" if d.duration_ms else ""),
+    "agent.tool_result": lambda d: ("error: " if d.is_error else "") + d.result,
+    "agent.file_edited": edit,
+    "agent.heartbeat": lambda d: f"{d.status}, {d.event_count} events, {d.spool_depth} not yet acknowledged",
+    "agent.error": lambda d: d.error,
+    "agent.completed": ending,
+    "agent.failed": ending,
+    "agent.shutdown": lambda d: d.reason,
+    "task.submitted": lambda d: d.task,
+    "task.assigned": lambda d: f"to {d.sandbox} after {d.waited_ms:.0f} ms",
+    "task.running": lambda d: f"in {d.sandbox}, {d.started_ms:.0f} ms after it was submitted",
+    "task.completed": lambda d: f"by {d.sandbox}",
+    "task.failed": lambda d: f"{d.error} ({d.error_type})",
+    "task.rejected": lambda d: d.reason,
+    "sandbox.spawned": lambda d: f"{d.runtime} in {d.spawn_ms:.0f} ms, isolation {d.isolation or 'none'}",
+    "sandbox.stopping": lambda d: d.reason,
+    "sandbox.terminated": lambda d: f"{d.reason}, after {d.lived_seconds:.1f} s",
+    "message.delivered": lambda d: f"{d.message_id} in {d.delivery_ms:.1f} ms",
+    "message.rejected": lambda d: f"{d.message_id}: {d.reason}",
+    "monitor.intervention_decided": lambda d: f"{d.rule}: {d.step}: {d.message}",
+}
