@@ -73,10 +73,15 @@ async def up(home: Path, *, wait: bool = True, seconds: float = 120) -> StackSta
     supervisor = _running(place)
     if supervisor is None:
         supervisor = _start_supervisor(place)
-    if wait:
+    if not wait:
+        return await status(home)
+    try:
         async with asyncio.timeout(seconds):
-            await _until_ready(place, supervisor)
-    return await status(home)
+            await _until_started(place, supervisor)
+            return await _until_ready(place)
+    except TimeoutError:
+        says = "\n".join(f"{part.name}: {part.detail}" for part in (await status(home)).parts if not part.ready)
+        raise StackFailedError(f"not ready after {seconds:g} s\n{says}\nThe logs are in {place.logs}.") from None
 
 
 async def down(home: Path, *, seconds: float = 60) -> Ended:
@@ -147,7 +152,14 @@ def _start_supervisor(home: Home) -> ProcessRecord:
     return record_of(process.pid)
 
 
-async def _until_ready(home: Home, supervisor: ProcessRecord) -> None:
+async def _until_ready(home: Home) -> StackStatus:
+    """A stack that runs already may have a part that is just being started again."""
+    while not (standing := await status(home.path)).ready:
+        await asyncio.sleep(_POLL)
+    return standing
+
+
+async def _until_started(home: Home, supervisor: ProcessRecord) -> None:
     while True:
         record = read_record(home)
         if record is not None and record.supervisor.alive:

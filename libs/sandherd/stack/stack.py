@@ -22,6 +22,8 @@ from sandherd.stack.readiness import ask_ready
 
 DATABASE: Final = "sandherd"
 _POLL: Final = 0.03
+_MOST_STARTS: Final = 3
+"""A service that ends so often before everything is ready will not start by trying longer."""
 _NO_CHANGE: Final = lambda: None  # noqa: E731
 
 
@@ -139,10 +141,15 @@ class Stack:
         while waiting := await self.unready():
             if asyncio.get_running_loop().time() > deadline:
                 raise ChildFailedError(f"not ready after {seconds:g} s:\n{self._say(waiting)}")
+            if hopeless := [name for name, keeper in self._keepers.items() if keeper.restarts >= _MOST_STARTS - 1]:
+                lost = dict.fromkeys(hopeless, f"ended {_MOST_STARTS} times")
+                raise ChildFailedError(f"can't start:\n{self._say(lost)}")
             await asyncio.sleep(_POLL)
 
     def _say(self, waiting: Mapping[str, str]) -> str:
-        return "\n".join(f"{name}: {says}\n{self.services[name].child.last_words(5)}" for name, says in waiting.items())
+        return "\n".join(
+            f"{name}: {says}\n{self._keepers[name].part.child.last_words(5)}" for name, says in waiting.items()
+        )
 
     def _http(self, name: str) -> str | None:
         return self.services[name].http if name in self.services else None

@@ -1,0 +1,167 @@
+"""The stack as a user starts it: a supervisor that keeps everything alive, and leaves nothing behind."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import stat
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import bearer
+from sandherd.stack import Phase, StackFailedError, StackStatus, down, status, up
+from sandherd.stack.home import Home, mark_of, read_record
+
+NAMES = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
+
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("stack")]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110  # other processes set no event here
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """The home of a stack that runs; a test that ends it starts it again."""
+    directory = Path(tempfile.mkdtemp(prefix="stack-"))
+    try:
+        asyncio.run(up(directory))
+        yield directory
+    finally:
+        asyncio.run(down(directory))
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def pids(standing: StackStatus) -> dict[str, int | None]:
+    return {part.name: part.pid for part in standing.parts}
+
+
+async def test_up_makes_every_part_ready_and_a_second_up_finds_it_running(home: Path) -> None:
+    """All six processes are ready, and asking again starts nothing."""
+    first = await status(home)
+    assert first.ready
+    assert tuple(pids(first)) == NAMES
+    second = await up(home)
+    assert (second.supervisor_pid, pids(second)) == (first.supervisor_pid, pids(first))
+
+
+async def test_clients_find_the_stack_by_its_context(home: Path) -> None:
+    """`context.json` names the broker, the database, each service's address and every credential."""
+    context = json.loads((home / "context.json").read_text())
+    assert set(context["services"]) == set(NAMES[2:])
+    credentials = Path(context["creds"]["client-default"])
+    who = bearer(credentials.read_text())
+    identity = Identity.file(credentials)
+    async with Bus.open(context["nats_url"], name=who.name, identity=identity, inbox=who.inbox, patience=5) as bus:
+        assert bus.connected
+
+
+async def test_secrets_are_for_the_owner_and_in_no_command_line(home: Path) -> None:
+    """Keys and credentials are 0600 in 0700 directories; no process shows one, and only the spawner may sign."""
+    for directory in (home / "identity", home / "creds"):
+        for path in (directory, *directory.rglob("*")):
+            assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    record = read_record(Home(home))
+    assert record is not None
+    for name, process in record.processes.items():
+        proc = Path("/proc") / str(process.pid)
+        assert b"SEED" not in proc.joinpath("cmdline").read_bytes()
+        assert (b"SANDHERD_IDENTITY_DIR=" in proc.joinpath("environ").read_bytes()) == (name == "spawner")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_killed_process_is_started_again(home: Path, name: str) -> None:
+    """After kill -9 of any one of them it comes back, the others keep running, and all of it is ready again."""
+    before = await up(home)
+    old = pids(before)
+    pid = old[name]
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+    async def is_back() -> bool:
+        now = await status(home)
+        return now.ready and pids(now)[name] not in {None, pid}
+
+    await until(is_back)
+    after = pids(await status(home))
+    assert {other for other in NAMES if after[other] != old[other]} == {name}
+
+
+async def test_a_killed_supervisor_leaves_nothing_after_the_next_up(home: Path) -> None:
+    """What it had started is ended by the next one, which starts all of it anew, on the same port."""
+    before = await up(home)
+    record = read_record(Home(home))
+    assert record is not None
+    assert before.supervisor_pid is not None
+    os.kill(before.supervisor_pid, signal.SIGKILL)
+    await until(lambda: _answer(not record.supervisor.alive))
+    orphaned = await status(home)
+    assert orphaned.phase is Phase.STOPPED
+    assert all(part.running for part in orphaned.parts)
+    after = await up(home)
+    assert after.ready
+    assert not any(process.alive for process in record.processes.values())
+    assert after.nats_url == before.nats_url
+
+
+async def test_down_ends_everything_and_again_nothing(home: Path) -> None:
+    """No process is left, a second `down` has nothing to do, and `status` says stopped."""
+    await up(home)
+    record = read_record(Home(home))
+    assert record is not None
+    ended = await down(home)
+    assert set(ended.names) == {*NAMES, "supervisor"}
+    assert not any(process.alive for process in record.processes.values())
+    assert not (await down(home)).was_running
+    assert (await status(home)).phase is Phase.STOPPED
+
+
+async def test_down_ends_what_a_killed_supervisor_left(home: Path) -> None:
+    """Without a supervisor, `down` ends the orphans by itself."""
+    standing = await up(home)
+    record = read_record(Home(home))
+    assert record is not None
+    assert standing.supervisor_pid is not None
+    os.kill(standing.supervisor_pid, signal.SIGKILL)
+    await until(lambda: _answer(not record.supervisor.alive))
+    assert set((await down(home)).names) == set(NAMES)
+    assert not any(process.alive for process in record.processes.values())
+
+
+async def test_two_ups_at_once_start_one_stack(home: Path) -> None:
+    """The second finds the lock taken, and waits for the first one's stack."""
+    await down(home)
+    first, second = await asyncio.gather(up(home), up(home))
+    assert first.ready
+    assert pids(first) == pids(second)
+
+
+async def test_a_stack_that_cannot_start_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong setting is named with the service that refused it, and everything started before is ended."""
+    monkeypatch.setenv("SANDHERD_MAX_SANDBOXES", "many")
+    with pytest.raises(StackFailedError, match="SANDHERD_MAX_SANDBOXES"):
+        await up(tmp_path / "home")
+    standing = await status(tmp_path / "home")
+    assert standing.phase is Phase.FAILED
+    assert not any(part.running for part in standing.parts)
+
+
+async def _answer(value: bool) -> bool:
+    return value
+
+
+def test_a_process_is_told_from_a_later_one_of_the_same_number() -> None:
+    """The mark has the machine's start and the process's own, and there is none for what does not run."""
+    assert mark_of(os.getpid()) == mark_of(os.getpid())
+    assert mark_of(os.getpid()) != mark_of(os.getppid())
+    assert mark_of(2**22 + 1) is None
