@@ -11,7 +11,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.requests import REQUESTS
-from sandherd.contracts.streams import CONSUMERS, STREAMS
+from sandherd.contracts.streams import CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import (
     BY_NAME,
     TABLE,
@@ -68,9 +68,8 @@ def test_a_row_has_a_speaker_a_listener_and_its_stream(row: Subject) -> None:
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS, ids=lambda consumer: consumer.name)
-def test_a_consumer_reads_what_its_service_may_hear(consumer: object) -> None:
+def test_a_consumer_reads_what_its_service_may_hear(consumer: Consumer) -> None:
     """Each filter of a durable consumer lies in a row of its stream that its service is a consumer of."""
-    assert hasattr(consumer, "filters")
     for taken in consumer.filters:
         rows = [row for row in TABLE if row.stream == consumer.stream and may_meet(taken, row.pattern())]
         assert rows

@@ -112,7 +112,7 @@ def test_a_test_waits_for_a_condition(sources: list[Any]) -> None:
 
 def reason(source: Any, line: int) -> str:
     """The comment on a line."""
-    return source.text.splitlines()[line - 1].partition("#")[2].strip()
+    return str(source.text.splitlines()[line - 1].partition("#")[2].strip())
 
 
 def sleeps(tree: ast.AST, in_loop: bool = False) -> Iterator[int]:

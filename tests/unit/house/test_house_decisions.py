@@ -1,0 +1,46 @@
+"""Modules that decide are pure: what the time is, they are told."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+CLOCKS = {"now", "utcnow", "today", "time", "monotonic", "perf_counter", "time_ns", "monotonic_ns"}
+HOLDERS = {"datetime", "date", "time"}
+
+
+def decisions() -> set[str]:
+    """The modules that decide: one list, for import-linter and for this."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return set(next(contract for contract in contracts if contract["id"] == "decisions")["source_modules"])
+
+
+def module_name(path: str) -> str:
+    """`services/monitor/monitor/rules.py` as `monitor.rules`."""
+    parts = Path(path).with_suffix("").parts
+    return ".".join(parts[1:] if parts[0] == "libs" else parts[2:])
+
+
+def clocks(tree: ast.AST) -> Iterator[int]:
+    """The lines that look at a clock."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS:
+            holder = node.func.value
+            if isinstance(holder, ast.Name) and holder.id in HOLDERS:
+                yield node.lineno
+
+
+def test_a_decision_does_not_look_at_the_clock(product: list[Any]) -> None:
+    """Every module that decides exists, and is given `now` instead of asking for it."""
+    found = {module_name(source.name): source for source in product}
+    assert decisions() <= found.keys()
+    assert [f"{name}:{line}" for name in sorted(decisions()) for line in clocks(found[name].tree)] == []
+
+
+def test_modules_called_decisions_are_in_the_list(product: list[Any]) -> None:
+    """A module that by its name decides is held to the rule."""
+    deciding = {"decisions", "deciding", "rules", "scheduling", "guardian", "conductor", "routing", "folding", "fold"}
+    named = {name for source in product if (name := module_name(source.name)).rpartition(".")[2] in deciding}
+    assert named <= decisions()
