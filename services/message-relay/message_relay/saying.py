@@ -38,7 +38,7 @@ def source_of(message: InboxMessage) -> str:
 
 def event_id(message: InboxMessage, number: int) -> UUID:
     """The id of a message's event of this number, whatever it says."""
-    return derived_uuid(message.sent_at, source_of(message), number)
+    return derived_uuid(message.sent_at, message.project, source_of(message), number)
 
 
 def event_of(message: InboxMessage, number: int, data: EventData, now: datetime) -> Envelope[EventData]:
