@@ -98,6 +98,8 @@ class Membership:
             watch=watch,
             patience=_PATIENCE,
         ) as bus:
+            # The uplink repeats what was not acknowledged, in order; nothing may overtake it.
+            watch.disconnected = bus.forget_unsent
             _log.info("connected")
             await _first_of(closed.wait(), self._session(bus), self._renew(bus, grant))
 

@@ -27,7 +27,10 @@ _SHAPES: Final = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
 )
-_OPEN_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?![\s\S]*-----END )")
+_OPEN_KEY: Final = re.compile(
+    r"-----BEGIN(?:[A-Z ]*-{0,5}\Z|[A-Z ]* PRIVATE KEY-----(?![\s\S]*-----END [A-Z ]*PRIVATE KEY-----))"
+)
+"""A key, or the head of one, whose end has not come yet."""
 _UNFINISHED: Final = re.compile(
     r"(?:sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|dtn_|xox[abposr]-|AIza|eyJ|\bS[UAO][A-Z2-7]{8,}|://)\S*\Z"
 )

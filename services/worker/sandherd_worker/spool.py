@@ -234,7 +234,7 @@ class Spool:
 
     def _let_go(self) -> None:
         drained = self.acknowledged >= self.durable
-        self._save(self.segments if drained else [])
+        self._save(self.segments if drained else self._droppable())
         self._disk.close(self.segments)
 
     def _notify(self) -> None:

@@ -133,4 +133,6 @@ class Uplink:
 
 async def _send(bus: Bus, spooled: Spooled) -> None:
     record = spooled.record
+    if not bus.connected:
+        raise PublishFailedError("the connection was lost")
     await bus.publish(record.subject, record.payload, msg_id=record.msg_id, timeout=_ACKNOWLEDGED_WITHIN)

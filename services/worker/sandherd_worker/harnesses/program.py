@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
+from typing import Final
 
 from sandherd_worker.harnesses.event_lines import LONGEST_LINE
 from sandherd_worker.harnesses.output import CHUNK_BYTES
 from sandherd_worker.processes import EVENTS_VARIABLE, Reaper, send_group
+
+EVENTS_FD: Final = 3
+"""Where the program writes its own events: one digit, for a POSIX shell takes no more in `>&3`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +83,12 @@ async def launch(program: Program, reaper: Reaper) -> Running:
         process = subprocess.Popen(  # noqa: ASYNC220  # the reaper waits for it, not asyncio's child watcher
             list(program.argv),
             cwd=program.work_dir,
-            env={**program.environment, EVENTS_VARIABLE: str(writing)},
+            env={**program.environment, EVENTS_VARIABLE: str(EVENTS_FD)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(writing,),
+            pass_fds=(EVENTS_FD,),
+            preexec_fn=lambda: os.dup2(writing, EVENTS_FD),  # noqa: PLW1509  # one system call, no lock can be held
             start_new_session=True,
         )
     except BaseException:

@@ -1,0 +1,118 @@
+"""Parts of a worker, put together without a broker."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import EventData
+from sandherd.contracts.reading import read_event
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.emitter import Emitter
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.spool import Spool
+from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_reader import SpoolReader
+
+
+def _assignment(home: Path, **variables: str) -> Assignment:
+    return Assignment.read(
+        {
+            "SANDHERD_PROJECT": "p1",
+            "SANDHERD_SANDBOX_ID": "sbx-1",
+            "SANDHERD_TASK_ID": "task-1",
+            "NATS_URL": "nats://127.0.0.1:1",
+            "SANDHERD_TASK_FILE": str(home / "task.json"),
+            "SANDHERD_STATE_DIR": str(home),
+            "SANDHERD_WORK_DIR": str(home / "work"),
+            **variables,
+        }
+    )
+
+
+def _records(spool: Spool) -> list[Record]:
+    """Everything in the spool that is not acknowledged."""
+    reader, found = SpoolReader(spool), []
+    while (spooled := reader.take()) is not None:
+        found.append(spooled.record)
+    reader.close()
+    return found
+
+
+def _said(spool: Spool) -> list[Envelope[Any]]:
+    """The events in the spool, read as a service would read them."""
+    return [read_event(one.subject, one.payload) for one in _records(spool) if one.kind is Kind.EVENT]
+
+
+class Listener:
+    """A voice that keeps what it hears; `gate` holds it up."""
+
+    def __init__(self) -> None:
+        self.events: list[EventData] = []
+        self.output = ""
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def say(self, data: EventData) -> None:
+        await self.gate.wait()
+        self.events.append(data)
+
+    async def show(self, text: str) -> None:
+        await self.gate.wait()
+        self.output += text
+
+    def types(self) -> list[str]:
+        return [event.type.removeprefix("agent.") for event in self.events]
+
+
+async def _eventually(condition: Callable[[], object], what: str) -> None:
+    """Wait until this holds."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + 30
+    while not condition():
+        assert loop.time() < deadline, what
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
+    opened = Spool.open(tmp_path / "spool", limit=1 << 30)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def emitter(spool: Spool, tmp_path: Path) -> Emitter:
+    return Emitter(spool, _assignment(tmp_path), Redactor(["hunter2-hunter2"]))
+
+
+@pytest.fixture
+def assignment() -> Callable[..., Assignment]:
+    """Makes an assignment for a state directory, with further variables."""
+    return _assignment
+
+
+@pytest.fixture
+def records() -> Callable[[Spool], list[Record]]:
+    """Reads everything in a spool that is not acknowledged."""
+    return _records
+
+
+@pytest.fixture
+def said() -> Callable[[Spool], list[Envelope[Any]]]:
+    """Reads the events in a spool, as a service would read them."""
+    return _said
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], object], str], Awaitable[None]]:
+    """Waits until a condition holds."""
+    return _eventually

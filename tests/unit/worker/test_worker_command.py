@@ -1,0 +1,275 @@
+"""The `command` harness with real programs: what they say, what they are told, how they end, and what they leave."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.delivery import InboxMessage
+from sandherd_worker import oom
+from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.harnesses.command import CommandHarness, one_line
+from sandherd_worker.harnesses.output import Output, Pace
+from sandherd_worker.harnesses.program import Program
+from sandherd_worker.processes import SANDBOX_VARIABLE, Reaper, descendants, end, left_behind
+from sandherd_worker.redaction import Redactor
+
+Make = Callable[..., CommandHarness]
+
+
+@pytest.fixture
+async def reaper() -> AsyncIterator[Reaper]:
+    reaper = Reaper()
+    reaper.start()
+    before = descendants()
+    yield reaper
+    await end(lambda: descendants() - before, 0)
+    reaper.stop()
+
+
+@pytest.fixture
+def make(tmp_path: Path, listener: Any, reaper: Reaper) -> Make:
+    def make(*argv: str, kills: Callable[[], int | None] = lambda: 0, **environment: str) -> CommandHarness:
+        program = Program(argv=argv, environment={"PATH": os.environ["PATH"], **environment}, work_dir=tmp_path)
+        return CommandHarness(program, listener, Redactor(["hunter2-hunter2"]), reaper, kills)
+
+    return make
+
+
+def message(content: str, kind: Any = "user_message") -> InboxMessage:
+    now = datetime.now(UTC)
+    return InboxMessage(
+        message="msg-1",
+        project="p1",
+        sandbox="sbx-1",
+        content=content,
+        message_type=kind,
+        sent_at=now,
+        expires_at=now + timedelta(hours=1),
+    )
+
+
+async def test_a_program_is_told_from_its_start_to_its_result(make: Make, listener: Any) -> None:
+    """Turn, call, output and result; standard output and error are one stream, in order."""
+    harness = make("/bin/sh", "-c", "echo one; echo two >&2; echo three")
+    await harness.start()
+    ended = await harness.ended()
+    assert (ended.error_type, ended.exit_code) == (None, 0)
+    assert listener.output == "one\ntwo\nthree\n"
+    assert listener.types() == ["turn_started", "tool_use", "tool_result", "tool_completed", "turn_completed"]
+    assert listener.events[2].result == "one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "error_type", "code", "killed_by"),
+    [
+        ("exit 3", "exit_status", 3, None),
+        ("kill -9 $$", "signal", None, 9),
+        ("kill -SEGV $$", "signal", None, 11),
+        ("exit 137", "exit_status", 137, None),
+    ],
+)
+async def test_failures_are_told_apart(
+    make: Make, script: str, error_type: str, code: int | None, killed_by: int | None
+) -> None:
+    """A failure of the program's own, and a signal that ended it."""
+    harness = make("/bin/sh", "-c", script)
+    await harness.start()
+    ended = await harness.ended()
+    assert (ended.error_type, ended.exit_code, ended.signal) == (error_type, code, killed_by)
+
+
+@pytest.mark.parametrize("script", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])
+async def test_a_kill_for_memory_is_no_ordinary_kill(make: Make, script: str) -> None:
+    """If the kernel's counter has moved, a kill -9, also one that a shell reports, was for memory."""
+    counts = iter((4, 5))
+    harness = make("/bin/sh", "-c", script, kills=lambda: next(counts))
+    await harness.start()
+    assert (await harness.ended()).error_type == "out_of_memory"
+
+
+async def test_a_program_that_is_not_there_is_a_failed_start(make: Make, listener: Any) -> None:
+    """It ends like any other, with the call closed and the reason in words."""
+    harness = make("/nowhere/agent")
+    await harness.start()
+    ended = await harness.ended()
+    assert (ended.error_type, ended.error) == ("start", "/nowhere/agent: No such file or directory")
+    assert listener.types()[-1] == "turn_completed"
+
+
+async def test_messages_reach_standard_input_as_lines(make: Make, listener: Any, eventually: Any) -> None:
+    """In the middle of the work, in order, each one line whatever is in it."""
+    harness = make(
+        sys.executable, "-uc", "import sys\nprint('up')\nfor n in range(2): print(repr(sys.stdin.readline()))"
+    )
+    await harness.start()
+    await eventually(lambda: "up" in listener.output, "the program runs")
+    await harness.inject(message("first"))
+    await harness.inject(message("a\\b\nc\rd"))
+    await harness.ended()
+    assert listener.output.splitlines() == ["up", repr("first\n"), repr("a\\\\b\\nc\\rd\n")]
+
+
+def test_an_escaped_line_gives_the_message_back() -> None:
+    """The escape can be undone without doubt."""
+    text = "a\\n\n\\\\\r\n"
+    line = one_line(text).decode().rstrip("\n")
+    assert "\n" not in line
+    assert line.encode().decode("unicode_escape") == text
+
+
+async def test_an_interrupt_stops_what_it_does_and_not_the_program(make: Make, listener: Any, eventually: Any) -> None:
+    """SIGINT, then the instruction on standard input; the program goes on."""
+    script = (
+        "import time\nprint('up', flush=True)\n"
+        "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('stopped', input())"
+    )
+    harness = make(sys.executable, "-c", script)
+    await harness.start()
+    await eventually(lambda: "up" in listener.output, "the program runs")
+    await harness.inject(message("do that", "interrupt"))
+    assert (await harness.ended()).exit_code == 0
+    assert "stopped do that" in listener.output
+
+
+async def test_a_closed_input_and_an_ended_program_take_no_message(make: Make, listener: Any, eventually: Any) -> None:
+    """The reason is said; nothing is silently kept."""
+    harness = make("/bin/sh", "-c", "exec 0<&-; echo closed; exec sleep 600")
+    await harness.start()
+    await eventually(lambda: "closed" in listener.output, "the input is closed")
+    # The pipe may take a line before the kernel tells that nobody reads it.
+    await asyncio.gather(harness.inject(message("x")), return_exceptions=True)
+    with pytest.raises(CannotTakeError, match="closed its standard input"):
+        await harness.inject(message("x"))
+    await harness.stop(0)
+    with pytest.raises(CannotTakeError, match="has ended"):
+        await harness.inject(message("x"))
+
+
+async def test_stopping_is_gentle_first_and_then_it_is_not(make: Make, listener: Any, eventually: Any) -> None:
+    """A program that listens ends by itself; one that does not is killed, with everything below it."""
+    gentle = make("/bin/sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+    await gentle.start()
+    await eventually(lambda: "up" in listener.output, "the program runs")
+    await gentle.stop(20)
+    assert ((await gentle.ended()).error_type, "bye" in listener.output) == ("stopped", True)
+    listener.output = ""
+    stubborn = make("/bin/sh", "-c", "trap '' TERM; (trap '' TERM; sleep 600) & echo up; while :; do sleep 600; done")
+    await stubborn.start()
+    await eventually(lambda: "up" in listener.output, "the program runs")
+    before = descendants()
+    await stubborn.stop(0.2)
+    assert (await stubborn.ended()).signal == signal.SIGKILL
+    assert not descendants() & before
+
+
+async def test_nothing_that_a_program_started_outlives_it(make: Make, listener: Any) -> None:
+    """Neither a job in the background nor one that has made itself a session of its own, even if it ignores SIGTERM."""
+    before = descendants()
+    script = "sleep 600 & (trap '' TERM; setsid sleep 600 &) ; setsid sh -c 'sleep 600 & sleep 600' & echo done"
+    harness = make("/bin/sh", "-c", script)
+    await harness.start()
+    assert (await harness.ended()).exit_code == 0
+    assert descendants() == before
+
+
+async def test_orphans_are_reaped(make: Make, reaper: Reaper) -> None:
+    """A process whose parent is gone leaves no entry in the process table."""
+    harness = make("/bin/sh", "-c", "(sh -c 'exit 5' &) ; sleep 0.2")
+    await harness.start()
+    await harness.ended()
+    reaper.collect()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # noqa: ASYNC222  # it does not wait
+
+
+async def test_the_agents_own_events_and_its_output_are_both_heard(make: Make, listener: Any) -> None:
+    """Lines on the events pipe become events; what is printed is output."""
+    script = (
+        "import os, json\nfd = int(os.environ['SANDHERD_EVENTS_FD'])\nprint('hello', flush=True)\n"
+        'os.write(fd, b\'{"type":"agent.usage","data":{"input_tokens":5}}\\n{bad\\n\')'
+    )
+    harness = make(sys.executable, "-c", script)
+    await harness.start()
+    await harness.ended()
+    assert [event.type for event in listener.events if event.type in {"agent.usage", "agent.error"}] == [
+        "agent.usage",
+        "agent.error",
+    ]
+    assert listener.output == "hello\n"
+
+
+async def test_a_secret_in_the_output_is_not_shown(make: Make, listener: Any) -> None:
+    """Neither as terminal output nor in the result, also if it comes in two pieces."""
+    harness = make("/bin/sh", "-c", "printf 'a hunter2-'; sleep 0.3; echo 'hunter2 b'")
+    await harness.start()
+    ended = await harness.ended()
+    assert listener.output == "a [redacted] b\n"
+    assert ended.final_output == "a [redacted] b\n"
+
+
+async def test_an_agent_waits_while_its_output_can_not_be_kept(make: Make, listener: Any, tmp_path: Path) -> None:
+    """Back-pressure: nothing is dropped and nothing piles up; the program is held up in its own write."""
+    listener.gate.set()
+    script = (
+        "import sys\nfor n in range(64):\n    sys.stdout.write('x' * 65536)\n    open('progress', 'w').write(str(n))"
+    )
+    harness = make(sys.executable, "-c", script)
+    await harness.start()
+    listener.gate.clear()
+    held = await asyncio.wait([asyncio.ensure_future(harness.ended())], timeout=1.0)
+    assert not held[0]
+    progress = int((tmp_path / "progress").read_text())
+    assert progress < 20
+    listener.gate.set()
+    assert (await harness.ended()).exit_code == 0
+    assert len(listener.output) == 64 * 65536
+
+
+async def test_characters_are_not_torn_apart(listener: Any) -> None:
+    """A character whose bytes come in two pieces is shown whole; bytes that are no text come out as they went in."""
+    reader = asyncio.StreamReader()
+    reading = asyncio.ensure_future(Output(Redactor(), listener.show).read(reader))
+    euro = "€".encode()
+    reader.feed_data(b"a " + euro[:1])
+    await asyncio.sleep(0)
+    reader.feed_data(euro[1:] + b" \xff\n")
+    reader.feed_eof()
+    await reading
+    assert listener.output.encode("utf-8", "surrogateescape") == "a € ".encode() + b"\xff\n"
+
+
+def test_output_has_a_pace() -> None:
+    """A burst is free; beyond it, bytes cost time; after a rest there is a burst again."""
+    pace = Pace(rate=100, burst=1000)
+    assert pace.wait(1000, now=10.0) == 0
+    assert pace.wait(200, now=10.0) == pytest.approx(2.0)
+    assert pace.wait(500, now=60.0) == 0
+
+
+async def test_processes_of_a_lost_worker_are_found_by_their_environment(make: Make) -> None:
+    """Only those of that sandbox's agent."""
+    harness = make("/bin/sleep", "600", **{SANDBOX_VARIABLE: "sbx-lost"})
+    await harness.start()
+    assert len(left_behind("sbx-lost")) == 1
+    assert left_behind("sbx-los") == left_behind("sbx-other") == set()
+    await harness.stop(0)
+    assert left_behind("sbx-lost") == set()
+
+
+def test_the_kernels_kills_are_read_from_the_sandboxs_group_first(tmp_path: Path) -> None:
+    """Version 2, version 1, then the machine; None if nothing can be seen."""
+    machine = tmp_path / "vmstat"
+    assert oom.kills(tmp_path, machine) is None
+    machine.write_text("pgfault 1\noom_kill 7\n")
+    assert oom.kills(None, machine) == oom.kills(tmp_path, machine) == 7
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    assert oom.kills(tmp_path, machine) == 3
+    (tmp_path / "memory.events").write_text("low 0\noom 2\noom_kill 2\n")
+    assert oom.kills(tmp_path, machine) == 2

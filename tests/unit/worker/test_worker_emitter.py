@@ -1,0 +1,124 @@
+"""The emitter: what is said is complete, fits, holds no secret, and ends once."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandherd.contracts.envelope import MAX_EVENT_BYTES
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentMessage
+from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolUse
+from sandherd_worker.artifacts import CHUNK_BYTES
+from sandherd_worker.emitter import Emitter
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.spool import Spool
+from sandherd_worker.spool_file import Kind
+
+SECRET = "hunter2-hunter2"
+
+
+def message(text: str) -> AgentMessage:
+    return AgentMessage(content=text, content_length=len(text))
+
+
+async def test_an_event_carries_who_said_it_and_stands_in_sequence(spool: Spool, emitter: Emitter, said: Any) -> None:
+    """Source, subject, task and sandbox are the worker's; sequence starts at 1 and has no gap, also in a crowd."""
+    await asyncio.gather(*(emitter.emit(message(str(number))) for number in range(50)))
+    events = said(spool)
+    assert [event.sequence for event in events] == list(range(1, 51))
+    assert [event.data.content for event in events] == [str(number) for number in range(50)]
+    first = events[0]
+    assert (first.source, first.subject, first.taskid, first.sandboxid, first.project) == (
+        "/sandherd/sandbox/sbx-1",
+        "sbx-1",
+        "task-1",
+        "sbx-1",
+        "p1",
+    )
+    assert len({event.id for event in events}) == 50
+
+
+async def test_the_trace_is_carried_on(spool: Spool, tmp_path: Any, assignment: Any, said: Any) -> None:
+    """The trace that the runtime was given stands in every envelope."""
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await Emitter(spool, assignment(tmp_path, TRACEPARENT=trace), Redactor()).emit(message("x"))
+    assert said(spool)[0].traceparent == trace
+
+
+async def test_there_is_one_end(spool: Spool, emitter: Emitter, said: Any) -> None:
+    """Of two ends only the first is said, even if both are said at once; what is no end may still be said."""
+    failed = AgentFailed(error="x", error_type="stopped")
+    results = await asyncio.gather(emitter.emit(AgentCompleted()), emitter.emit(failed), emitter.emit(message("y")))
+    assert results == [True, False, True]
+    assert [event.type for event in said(spool)] == ["agent.completed", "agent.message"]
+
+
+async def test_no_secret_reaches_the_disk(spool: Spool, emitter: Emitter, tmp_path: Any) -> None:
+    """Neither in an event, nor in a key, nor in an artifact, nor in the bytes of the file."""
+    await emitter.emit(AgentToolUse(tool="sh", tool_use_id="1", input={SECRET: [f"echo {SECRET}"], "a": {"b": SECRET}}))
+    await emitter.emit(message(f"{SECRET} " * 20_000))
+    on_disk = b"".join(path.read_bytes() for path in (tmp_path / "spool").glob("*"))
+    assert b"[redacted]" in on_disk
+    assert SECRET.encode() not in on_disk
+
+
+async def test_a_long_text_is_cut_and_kept_whole_as_an_artifact(
+    spool: Spool, emitter: Emitter, said: Any, records: Any
+) -> None:
+    """The event says where the whole is; its chunks go first, are small, and give the text back."""
+    text = "".join(chr(33 + number % 90) for number in range(400_000))
+    await emitter.emit(AgentToolCompleted(tool="sh", tool_response={"stdout": text, "code": 0}))
+    *chunks, last = records(spool)
+    assert last.kind is Kind.EVENT
+    assert all(chunk.kind is Kind.ARTIFACT and len(chunk.payload) <= CHUNK_BYTES for chunk in chunks)
+    event = said(spool)[0]
+    reference = event.data.artifacts["tool_response.stdout"]
+    whole = b"".join(chunk.payload for chunk in chunks)
+    assert whole.decode() == text
+    assert (reference.size, reference.chunks, reference.sha256) == (
+        len(whole),
+        len(chunks),
+        hashlib.sha256(whole).hexdigest(),
+    )
+    assert {chunk.subject for chunk in chunks} == {reference.subject}
+    assert event.data.tool_response["code"] == 0
+    assert event.data.tool_response["stdout"].startswith(text[:1000])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=st.dictionaries(st.text(), JSON, max_size=5), times=st.sampled_from([1, 3000, 60_000]))
+def test_whatever_an_agent_says_is_an_event_that_fits(value: dict[str, Any], times: int, emitter: Emitter) -> None:
+    """Any JSON, of any size: the record is one that a service can read, within the limit, or an error in its place."""
+    heavy = {key: item * times if isinstance(item, str) else item for key, item in value.items()}
+    aside: list[Any] = []
+    ready = emitter._ready(AgentToolUse(tool="x", tool_use_id="1", input=heavy), aside)
+    record = emitter._record(ready, 1)
+    assert len(record.payload) <= MAX_EVENT_BYTES
+    assert ready.type in {"agent.tool_use", "agent.error"}
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\x00\x01\x1b[31m", "\u2028" * 90_000, "\x01" * 60_000])
+async def test_strange_characters_do_no_harm(spool: Spool, emitter: Emitter, said: Any, text: str) -> None:
+    """Half a surrogate pair, control characters, and text that JSON writes six times as long."""
+    await emitter.emit(message(text))
+    assert [event.type for event in said(spool)] == ["agent.message"]
+
+
+async def test_a_secret_that_is_also_a_word_of_the_contract_breaks_nothing(
+    spool: Spool, tmp_path: Any, assignment: Any, said: Any
+) -> None:
+    """A secret called `stopped` does not turn the reason of the end into something nobody can read."""
+    emitter = Emitter(spool, assignment(tmp_path), Redactor(["stopped"]))
+    await emitter.emit(AgentFailed(error="it was stopped", error_type="stopped"))
+    data = said(spool)[0].data
+    assert (data.error_type, data.error) == ("stopped", "it was [redacted]")

@@ -1,0 +1,126 @@
+"""The inbox without a broker: each message reaches the agent once, in order, or is rejected with a reason."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.delivery import InboxMessage
+from sandherd_worker.emitter import Emitter
+from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.inbox import Inbox
+from sandherd_worker.injected import Injected
+from sandherd_worker.spool import Spool
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.refuses: str | None = None
+
+    async def inject(self, message: InboxMessage) -> None:
+        if self.refuses:
+            raise CannotTakeError(self.refuses)
+        self.heard.append(message.content)
+
+
+def letter(name: str, content: str = "x", **fields: Any) -> bytes:
+    now = datetime.now(UTC)
+    given = {"project": "p1", "sandbox": "sbx-1", "message_type": "user_message", **fields}
+    message = InboxMessage(message=name, content=content, sent_at=now, expires_at=now + timedelta(hours=1), **given)
+    return message.model_dump_json().encode()
+
+
+@pytest.fixture
+async def inbox(emitter: Emitter, tmp_path: Path, assignment: Any) -> Inbox:
+    return Inbox(assignment(tmp_path), emitter, Injected(tmp_path / "injected"))
+
+
+async def test_a_message_is_injected_once_however_often_it_comes(
+    inbox: Inbox, spool: Spool, said: Any, tmp_path: Path, emitter: Emitter, assignment: Any
+) -> None:
+    """Every time the receipt is the same; also after a restart of the worker."""
+    agent = Agent()
+    inbox.ready(agent)
+    for _ in range(3):
+        receipt = await inbox.take(letter("msg-1"))
+        assert receipt is not None
+        assert receipt.outcome == "acknowledged"
+    again = Inbox(assignment(tmp_path), emitter, Injected(tmp_path / "injected"))
+    again.close("the agent is gone")
+    receipt = await again.take(letter("msg-1"))
+    assert receipt is not None
+    assert receipt.outcome == "acknowledged"
+    assert agent.heard == ["x"]
+    assert [event.type for event in said(spool)] == ["agent.message_injected"]
+
+
+async def test_messages_wait_for_the_agent_and_keep_their_order(inbox: Inbox) -> None:
+    """What comes before the agent is ready is neither lost nor rejected."""
+    agent = Agent()
+    waiting = [asyncio.ensure_future(inbox.take(letter(f"msg-{number}", str(number)))) for number in range(5)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    inbox.ready(agent)
+    await asyncio.gather(*waiting)
+    assert agent.heard == ["0", "1", "2", "3", "4"]
+
+
+async def test_an_agent_that_takes_none_rejects_with_its_reason(inbox: Inbox, spool: Spool, said: Any) -> None:
+    """Nothing is said to have been injected, and another try is possible."""
+    agent = Agent()
+    agent.refuses = "the program has closed its standard input"
+    inbox.ready(agent)
+    receipt = await inbox.take(letter("msg-1"))
+    assert receipt is not None
+    assert (receipt.outcome, receipt.reason) == ("rejected", agent.refuses)
+    assert said(spool) == []
+    agent.refuses = None
+    receipt = await inbox.take(letter("msg-1"))
+    assert receipt is not None
+    assert receipt.outcome == "acknowledged"
+
+
+async def test_after_the_end_messages_are_rejected_those_that_waited_too(inbox: Inbox) -> None:
+    """With the reason, never silently kept."""
+    waiting = asyncio.ensure_future(inbox.take(letter("msg-1")))
+    await asyncio.sleep(0)
+    inbox.close("the agent has ended")
+    for receipt in (await waiting, await inbox.take(letter("msg-2"))):
+        assert receipt is not None
+        assert (receipt.outcome, receipt.reason) == ("rejected", "the agent has ended")
+
+
+async def test_an_interrupt_is_told_as_one(inbox: Inbox, spool: Spool, said: Any) -> None:
+    """`agent.interrupted`, then that the message has reached the agent; with who sent it."""
+    inbox.ready(Agent())
+    await inbox.take(letter("msg-1", "stop that", message_type="interrupt", sender_id="ann"))
+    events = said(spool)
+    assert [event.type for event in events] == ["agent.interrupted", "agent.message_injected"]
+    assert (events[0].data.reason, events[1].data.sender_id, events[1].data.intervention_number) == (
+        "stop that",
+        "ann",
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    "document", [b"", b"{}", b"\xff", letter("msg-1", sandbox="sbx-2"), letter("msg-1", project="p2")]
+)
+async def test_what_is_no_message_to_this_sandbox_is_passed_over(inbox: Inbox, document: bytes) -> None:
+    """It gets no receipt, and the next one is served."""
+    agent = Agent()
+    inbox.ready(agent)
+    assert await inbox.take(document) is None
+    await inbox.take(letter("msg-1"))
+    assert agent.heard == ["x"]
+
+
+def test_a_torn_last_line_of_the_list_is_no_message(tmp_path: Path) -> None:
+    """Half an id would name another message."""
+    (tmp_path / "injected").write_bytes(b"msg-1\nmsg-12")
+    known = Injected(tmp_path / "injected")
+    assert known.receipt("msg-1") is not None
+    assert known.receipt("msg-12") is None

@@ -1,0 +1,107 @@
+"""Redaction: a secret is in nothing that is said, however it is cut into pieces."""
+
+import base64
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandherd_worker.redaction import MARK, Redactor, StreamRedactor
+
+KEY = """-----BEGIN OPENSSH PRIVATE KEY-----
+b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ
+AAAAAAAAABAAAAMwAAAAtz
+-----END OPENSSH PRIVATE KEY-----"""
+TOKENS = {
+    "anthropic": "sk-ant-api03-" + "aB3_" * 12,
+    "github": "ghp_" + "a1B2" * 9,
+    "github app": "ghs_" + "a1B2" * 9,
+    "github fine": "github_pat_" + "11ABCDE_" * 6,
+    "aws": "AKIA" + "ABCDEFGH12345678",
+    "daytona": "dtn_" + "0a1b2c3d" * 8,
+    "slack": "xoxb-1234567890-abcdef",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVP-mB92K27uhbUJU1p1r",
+    "nats seed": "SUAHQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6BI4I",
+    "private key": KEY,
+}
+
+
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS.keys())
+def test_common_tokens_are_known_by_their_shape(token: str) -> None:
+    """Nobody has to name them: they are replaced wherever they stand, and the text around them stays."""
+    assert Redactor().text(f"before {token} after") == f"before {MARK} after"
+
+
+def test_a_password_in_a_url_is_replaced_and_the_url_stays() -> None:
+    """A token in a remote's address does not get out with the address."""
+    assert Redactor().text("https://x-access:abc123@host/repo") == f"https://{MARK}@host/repo"
+
+
+def test_a_known_secret_is_replaced_in_every_form() -> None:
+    """As it is, in JSON, in a URL and in base 64."""
+    secret = 'p@ss "w0rd"/with stuff'
+    forms = [
+        secret,
+        json.dumps(secret),
+        "p%40ss%20%22w0rd%22%2Fwith%20stuff",
+        base64.b64encode(secret.encode()).decode(),
+    ]
+    for form in forms:
+        cleaned = Redactor([secret]).text(f"x {form} y")
+        assert "w0rd" not in cleaned
+        assert MARK in cleaned
+
+
+def test_values_are_cleaned_all_the_way_down() -> None:
+    """Keys, lists and nested objects too; numbers and nothing stay."""
+    given_value = {"a": ["x hunter22", {"hunter22": 1}], "n": None, "t": True}
+    assert Redactor(["hunter22"]).value(given_value) == {"a": [f"x {MARK}", {MARK: 1}], "n": None, "t": True}
+
+
+def test_ordinary_text_is_left_alone() -> None:
+    """Hashes, ids, paths and code are no secrets."""
+    text = "commit 3f786850e387550fdab836ed7e6dc881de23001b\n/usr/lib/python3 sk-short task-01jz a@b.c http://h:80/p\n"
+    assert Redactor(["hunter22"]).text(text) == text
+
+
+def test_a_secret_too_short_to_be_one_does_not_blot_out_everything() -> None:
+    """Replacing every `ab` would destroy what is said and hide nothing."""
+    assert Redactor(["ab"]).text("abacus") == "abacus"
+
+
+@given(
+    before=st.text(alphabet="abc \n", max_size=20),
+    after=st.text(alphabet="abc \n", max_size=20),
+    secret=st.sampled_from([*TOKENS.values(), "correct horse battery staple", "two\nlines of a secret value here"]),
+    cuts=st.lists(st.integers(min_value=0, max_value=300), max_size=6),
+)
+def test_a_secret_that_comes_in_pieces_is_never_shown(before: str, after: str, secret: str, cuts: list[int]) -> None:
+    """However the stream is cut, what comes out is what redaction of the whole would give."""
+    text = f"{before} {secret} {after}"
+    stream = StreamRedactor(Redactor(["correct horse battery staple", "two\nlines of a secret value here"]))
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    shown = "".join(stream.feed(text[start:end]) for start, end in pairwise(edges)) + stream.finish()
+    assert shown == f"{before} {MARK} {after}"
+
+
+def test_a_pause_shows_an_unfinished_word_but_no_unfinished_secret() -> None:
+    """A prompt without a line end is shown after a moment; the beginning of a secret is not."""
+    stream = StreamRedactor(Redactor(["correct horse battery staple"]))
+    assert stream.feed("Continue?") == ""
+    assert stream.pause() == "Continue?"
+    assert stream.feed(" correct horse") == " "
+    assert stream.pause() == ""
+    assert stream.feed(" battery staple\n") == f"{MARK}\n"
+    assert stream.feed("ghp_" + "a1B2" * 5) == ""
+    assert stream.pause() == ""
+    assert stream.feed("a1B2" * 4 + "\n") == f"{MARK}\n"
+
+
+def test_an_endless_word_does_not_fill_the_memory() -> None:
+    """Output without any blank is passed on, all of it, with a bounded part held back."""
+    stream = StreamRedactor(Redactor())
+    shown = "".join(stream.feed("x" * 10_000) for _ in range(20))
+    assert len(shown) > 180_000
+    assert len(shown) + len(stream.finish()) == 200_000

@@ -1,0 +1,210 @@
+"""The spool: what it was given is there again, whatever happened in between."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandherd_worker.spool import SEGMENT_BYTES, Spool
+from sandherd_worker.spool_disk import SpoolBrokenError, SpoolBusyError, SpoolFullError
+from sandherd_worker.spool_file import Kind, Mark, Record, encode, scan
+
+LIMIT = 1 << 30
+
+
+def event(sequence: int, payload: bytes = b"x", mark: Mark = Mark.NONE) -> Record:
+    return Record(Kind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark)
+
+
+async def fill(spool: Spool, count: int, payload: bytes = b"x") -> None:
+    await asyncio.gather(*(spool.append_event(lambda sequence: event(sequence, payload)) for _ in range(count)))
+
+
+async def test_what_was_appended_is_there_after_a_restart_in_order(tmp_path: Path, records: Any) -> None:
+    """Records come back as they were given, numbered without a gap."""
+    first = Spool.open(tmp_path, limit=LIMIT)
+    await fill(first, 500)
+    await first.close()
+    second = Spool.open(tmp_path, limit=LIMIT)
+    assert [record.sequence for record in records(second)] == list(range(1, 501))
+    assert second.sequence == 500
+    await second.close()
+
+
+async def test_a_record_is_on_the_disk_when_append_is_done(tmp_path: Path) -> None:
+    """Another reader of the file finds the record as soon as its future is done, without any closing."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    await spool.append_event(lambda sequence: event(sequence, b"there"))
+    found = scan(next(tmp_path.glob("*.log")).read_bytes()).records
+    assert [record.payload for record in found] == [b"there"]
+    await spool.close()
+
+
+async def test_nothing_is_handed_on_before_it_is_on_the_disk(tmp_path: Path, records: Any) -> None:
+    """A reader finds nothing until the fsync: a sequence number that the broker has seen must never be used twice."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    waiting = spool.append_event(event)
+    assert records(spool) == []
+    await waiting
+    assert len(records(spool)) == 1
+    await spool.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    payloads=st.lists(st.binary(max_size=200), min_size=1, max_size=8),
+    cut=st.integers(min_value=0, max_value=2000),
+    noise=st.binary(max_size=40),
+)
+def test_a_torn_end_is_cut_off_and_all_before_it_stays(payloads: list[bytes], cut: int, noise: bytes) -> None:
+    """Wherever a file breaks off, and whatever stands behind the break, all whole records before it are read."""
+    blocks = [encode(event(number, payload)) for number, payload in enumerate(payloads, 1)]
+    whole = b"".join(blocks)
+    cut = min(cut, len(whole))
+    ends = [sum(map(len, blocks[:count])) for count in range(len(blocks) + 1)]
+    complete = max(count for count, end in enumerate(ends) if end <= cut)
+    found = scan(whole[:cut] + noise)
+    assert [record.payload for record in found.records[:complete]] == payloads[:complete]
+    assert len(found.records) <= complete + (0 if cut < len(whole) else len(noise))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.integers(min_value=0), bit=st.integers(min_value=0, max_value=7))
+def test_a_flipped_bit_is_never_read_as_a_record(position: int, bit: int) -> None:
+    """Every record that is read back is one that was written."""
+    written = [event(number, os.urandom(30)) for number in range(1, 5)]
+    data = bytearray(b"".join(map(encode, written)))
+    data[position % len(data)] ^= 1 << bit
+    assert all(record in written for record in scan(bytes(data)).records)
+
+
+async def test_after_a_torn_end_the_spool_goes_on_without_a_gap(tmp_path: Path, records: Any) -> None:
+    """A half-written record is gone, its number is used again, and what is appended behind it is read back."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    await fill(spool, 3)
+    await spool.close()
+    segment = next(tmp_path.glob("*.log"))
+    with segment.open("ab") as file:
+        file.write(encode(event(4))[:-2])
+    again = Spool.open(tmp_path, limit=LIMIT)
+    assert again.damage
+    await fill(again, 2)
+    assert [record.sequence for record in records(again)] == [1, 2, 3, 4, 5]
+    await again.close()
+
+
+async def test_sequence_and_end_are_remembered_when_the_records_are_gone(tmp_path: Path, records: Any) -> None:
+    """After everything was acknowledged and removed, numbers go on, and the end of the attempt is not said again."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    await fill(spool, 2)
+    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL))
+    spool.acknowledge(3)
+    await spool.close()
+    assert not list(tmp_path.glob("*.log"))
+    again = Spool.open(tmp_path, limit=LIMIT)
+    assert (again.sequence, again.ended, again.closed, again.depth) == (3, True, False, 0)
+    await fill(again, 1)
+    assert [record.sequence for record in records(again)] == [4]
+    await again.close()
+
+
+async def test_acknowledged_segments_are_removed_and_the_rest_stays(tmp_path: Path, records: Any) -> None:
+    """The disk is given back segment by segment; a restart finds exactly what was not acknowledged."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    payload = b"y" * (SEGMENT_BYTES // 4)
+    for _ in range(12):
+        await spool.append_event(lambda sequence: event(sequence, payload))
+    before = len(list(tmp_path.glob("*.log")))
+    spool.acknowledge(9)
+    await spool.close()
+    assert len(list(tmp_path.glob("*.log"))) < before
+    again = Spool.open(tmp_path, limit=LIMIT)
+    assert [record.sequence for record in records(again)] == [10, 11, 12]
+    await again.close()
+
+
+async def test_a_full_spool_says_so_uses_no_number_and_still_takes_the_last_words(tmp_path: Path, records: Any) -> None:
+    """Over its limit it refuses with a typed error, nothing given before is lost, and the end can still be said."""
+    spool = Spool.open(tmp_path, limit=20_000)
+    await fill(spool, 3, b"z" * 5000)
+    with pytest.raises(SpoolFullError):
+        await spool.append_event(lambda sequence: event(sequence, b"z" * 9000))
+    assert isinstance(spool.trouble, SpoolFullError)
+    with pytest.raises(SpoolFullError):
+        await spool.append_event(event)
+    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), last_words=True)
+    assert [record.sequence for record in records(spool)] == [1, 2, 3, 4]
+    await spool.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOSPC, SpoolFullError), (errno.EDQUOT, SpoolFullError), (errno.EIO, SpoolBrokenError)]
+)
+async def test_a_write_that_fails_loses_no_number_and_leaves_no_half_record(
+    tmp_path: Path, records: Any, monkeypatch: Any, number: int, kind: type[Exception]
+) -> None:
+    """All that wait for a failed write are told; the file ends where it ended before; numbers start over there."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    await fill(spool, 2)
+    real = os.write
+
+    def broken(descriptor: int, data: Any) -> int:
+        if len(data) > 10:
+            real(descriptor, bytes(data)[:7])
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "write", broken)
+    results = await asyncio.gather(*(spool.append_event(event) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, kind) for result in results)
+    monkeypatch.undo()
+    assert (spool.sequence, [record.sequence for record in records(spool)]) == (2, [1, 2])
+    if kind is SpoolFullError:
+        await spool.append_event(lambda sequence: event(sequence, b"end", Mark.TERMINAL), last_words=True)
+    await spool.close()
+    again = Spool.open(tmp_path, limit=LIMIT)
+    assert not again.damage
+    assert again.sequence == (3 if kind is SpoolFullError else 2)
+    await again.close()
+
+
+async def test_an_end_that_was_not_kept_was_not_said(tmp_path: Path, monkeypatch: Any) -> None:
+    """If the write of a terminal event fails, another one may still be said."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+
+    def full(_descriptor: int, _data: Any) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(SpoolFullError):
+        await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL))
+    monkeypatch.undo()
+    assert not spool.ended
+    await spool.close()
+
+
+async def test_two_workers_cannot_hold_one_spool(tmp_path: Path) -> None:
+    """The second is refused; when the first lets go, it may."""
+    first = Spool.open(tmp_path, limit=LIMIT)
+    with pytest.raises(SpoolBusyError):
+        Spool.open(tmp_path, limit=LIMIT)
+    await first.close()
+    await Spool.open(tmp_path, limit=LIMIT).close()
+
+
+async def test_a_maker_that_fails_uses_no_number(tmp_path: Path, records: Any) -> None:
+    """An event that can't be built leaves no gap behind."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+
+    def bad(_sequence: int) -> Record:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        spool.append_event(bad)
+    await fill(spool, 1)
+    assert [record.sequence for record in records(spool)] == [1]
+    await spool.close()
