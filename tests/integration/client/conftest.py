@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
 from sandherd.client import Context, Herd
+from sandherd.contracts.commands import Command
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events import EventData
@@ -26,6 +27,7 @@ from sandherd.contracts.events.lifecycle import (
     TaskRunning,
     TaskSubmitted,
 )
+from sandherd.contracts.reading import read_command
 from sandherd.contracts.requests import (
     AskEvents,
     EventList,
@@ -59,6 +61,7 @@ class Neighbours:
         self.tasks: dict[str, TaskView] = {}
         self.sandboxes: dict[str, SandboxView] = {}
         self.history_up = True
+        self.task = TASK
         self.asked: list[Request[Any]] = []
         self._numbers: dict[str, int] = {}
         self._subscriptions: dict[str, Any] = {}
@@ -134,7 +137,7 @@ class Neighbours:
             project="default",
             subject=entity,
             time=NOW,
-            taskid=TASK,
+            taskid=self.task,
             sandboxid=sandbox,
         )
 
@@ -144,10 +147,18 @@ class Neighbours:
         await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
         await bus.client.flush()
 
+    async def take(self, principal: Principal) -> Envelope[Command]:
+        """Take the next command for a service, as its durable consumer gives it."""
+        bus = self.buses[principal]
+        consumer = await bus.js.pull_subscribe_bind(consumer=f"{principal}-commands", stream="COMMANDS")
+        message = (await consumer.fetch(1, timeout=20))[0]
+        await message.ack()
+        return read_command(message.subject, message.data)
+
     async def begin(self, before_start: Callable[[], Awaitable[None]] | None = None, **lost: bool) -> None:
         """A task is submitted and its agent starts. `lost` names what is not heard."""
-        spawner = f"spawner/{TASK}"
-        self.tasks[TASK] = a_task(TaskState.RUNNING)
+        spawner = f"spawner/{self.task}"
+        self.tasks[self.task] = a_task(self.task, TaskState.RUNNING)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
         heard = {name: False for name, value in lost.items() if value}
         await self.say(
@@ -174,8 +185,8 @@ class Neighbours:
     async def complete(self, *, agent_heard: bool = True, task_heard: bool = True, stored: bool = True) -> None:
         """The agent ends, and the task with it."""
         await self.say(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), heard=agent_heard, stored=stored)
-        self.tasks[TASK] = a_task(TaskState.COMPLETED)
-        await self.say(f"spawner/{TASK}", TaskCompleted(sandbox=SANDBOX), heard=task_heard, stored=stored)
+        self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED)
+        await self.say(f"spawner/{self.task}", TaskCompleted(sandbox=SANDBOX), heard=task_heard, stored=stored)
 
     async def go(self, *, shutdown_heard: bool = True) -> None:
         """The sandbox ends."""
@@ -185,8 +196,8 @@ class Neighbours:
         await self.say(f"spawner/{SANDBOX}", SandboxTerminated(runtime="process", reason="done"))
 
 
-def a_task(state: TaskState) -> TaskView:
-    return TaskView(project="default", task=TASK, state=state, sandbox=SANDBOX, submitted_at=NOW, text="do it")
+def a_task(name: str, state: TaskState) -> TaskView:
+    return TaskView(project="default", task=name, state=state, sandbox=SANDBOX, submitted_at=NOW, text="do it")
 
 
 def a_sandbox(state: SandboxState) -> SandboxView:

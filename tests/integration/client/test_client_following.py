@@ -245,5 +245,5 @@ async def joined(following: Following) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds; the test's own time limit ends it."""
-    while not condition():  # noqa: ASYNC110  # any condition, also of another connection
+    while not condition():  # any condition, also of another connection
         await asyncio.sleep(0.01)

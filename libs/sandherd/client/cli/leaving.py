@@ -30,7 +30,7 @@ def status_of(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001  # narrowed at once; importing the errors first would slow `--help`
-        return _expected(error)
+        return _expected(error, arguments)
 
 
 def complain(line: str) -> None:
@@ -44,11 +44,19 @@ def _one_line(error: typer.TyperException) -> str:
     return f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`"
 
 
-def _expected(error: Exception) -> int:
+def _expected(error: Exception, arguments: Sequence[str]) -> int:
     """The status for an error of the client. Raises every other error again: that is a fault of ours."""
     from sandherd.client.errors import HerdError
 
     if not isinstance(error, HerdError):
         raise error
-    complain(error.line)
-    return MISUSED if error.problem.code in _MISUSE else FAILED
+    misused = error.problem.code in _MISUSE
+    remedy = f"; see `sandherd {_command(arguments)}--help`" if misused else "; look with `sandherd doctor`"
+    complain(error.line if error.problem.remedy else error.line + remedy)
+    return MISUSED if misused else FAILED
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command among the words that were typed, with a blank behind it."""
+    names = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    return next((f"{word} " for word in arguments if word in names), "")

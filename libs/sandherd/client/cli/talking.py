@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import typer
 
@@ -9,6 +10,9 @@ from sandherd.client.cli.options import Place
 from sandherd.client.context import Context, Role
 from sandherd.client.herd import Herd
 from sandherd.telemetry import logs
+
+PATIENCE: Final = 5.0
+"""How long the broker is tried, in seconds."""
 
 Work = Callable[[Herd], Awaitable[int]]
 
@@ -29,5 +33,5 @@ def where(ctx: typer.Context, *, project: str | None = None, role: Role = "clien
 async def _talk(context: Context, work: Work) -> int:
     # A person is told what matters in one line by the command itself.
     logs.configure("client", "critical")
-    async with Herd.connect(context) as herd:
+    async with Herd.connect(context, patience=PATIENCE) as herd:
         return await work(herd)

@@ -1,0 +1,206 @@
+"""The command line: help with examples that parse, exit statuses, and errors in one line that name what helps."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from sandherd.client.cli.app import app
+from sandherd.client.cli.leaving import status_of
+
+ROOT: Any = typer.main.get_command(app)
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group, with the words that lead to it."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+ALL = dict(commands(ROOT))
+EXAMPLES = [
+    line.strip()
+    for command in ALL.values()
+    for line in (command.epilog or "").splitlines()
+    if line.strip().startswith("sandherd ")
+]
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a stack, and logs left to the tests."""
+    for name in ("SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SANDHERD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
+    monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.setattr("sandherd.client.cli.talking.PATIENCE", 0.0)
+
+
+def wanted_commands() -> set[str]:
+    groups = {"tasks": "list get cancel", "sandboxes": "list get terminate", "dead": "list show requeue"}
+    single = "up down status run events trajectory logs send audit doctor"
+    found = set(single.split()) | {"config show"}
+    return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
+
+
+def test_every_command_of_the_design_is_there() -> None:
+    """The commands are those that were asked for, and no others."""
+    leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
+    assert leaves == wanted_commands()
+
+
+@pytest.mark.parametrize("path", sorted(ALL), ids=" ".join)
+def test_every_help_shows_an_example(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """`--help` says what a command does and shows an example of that very command."""
+    assert status_of([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert ALL[path].help
+    assert f"  sandherd {' '.join(path)}".rstrip() in shown
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_every_example_parses(line: str) -> None:
+    """What help shows can be typed: every word of it is understood."""
+    command, context = ROOT, None
+    words = shlex.split(line)[1:]
+    while True:
+        context = command.make_context(command.name or "sandherd", words, parent=context)
+        if not hasattr(command, "commands"):
+            break
+        _, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+    assert context.params
+
+
+@pytest.mark.parametrize("path", sorted(path for path in ALL if not hasattr(ALL[path], "commands")), ids=" ".join)
+def test_every_answer_can_be_had_as_json(path: tuple[str, ...]) -> None:
+    """`-o json|table` is an option of every command."""
+    options = {name: parameter for parameter in ALL[path].params for name in parameter.opts}
+    assert "-o" in options
+    assert "--output" in options
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["tasks"],
+        ["tasks", "get"],
+        ["tasks", "list", "--limit", "0"],
+        ["tasks", "list", "--state", "dancing"],
+        ["tasks", "list", "-o", "xml"],
+        ["run"],
+        ["run", "no program"],
+        ["run", "x", "--env", "nonsense name=1", "--", "true"],
+        ["run", "x", "--env", "SURELY_NOT_SET_HERE", "--", "true"],
+        ["run", "x", "--linger", "-1", "--", "true"],
+        ["run", "x", "--file", "/does/not/exist", "--", "true"],
+        ["run", "x", "--harness", "wizard", "--", "true"],
+        ["run", "x", "--runtime", "a.b", "--", "true"],
+        ["run", "", "--", "true"],
+        ["events", "sbx-a", "--type", "agent.tool_used"],
+        ["events", "sbx-a", "--since", "yesterday"],
+        ["dead", "show", "0"],
+        ["dead", "show", "x"],
+        ["send", "sbx-a"],
+        ["--project", "x"],
+    ],
+    ids=" ".join,
+)
+def test_a_misuse_is_status_2_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that was misused says so in one line with what helps, and sends nothing."""
+    assert status_of(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert "; " in shown.err
+
+
+HOSTILE = ["*", ">", "a.b", "a b", "", "A", "sbx-*", "a" * 64, "sbx-a\n", "../x", "-", "é"]
+NAMED = [
+    ["tasks", "get"],
+    ["tasks", "cancel"],
+    ["sandboxes", "get"],
+    ["sandboxes", "terminate"],
+    ["events"],
+    ["trajectory"],
+    ["logs"],
+    ["audit"],
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("words", [*NAMED, ["send"]], ids=" ".join)
+def test_a_hostile_name_is_refused_before_anything_is_sent(
+    words: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that could open or land in somebody else's tree is refused without so much as a connection."""
+    monkeypatch.setattr("sandherd.client.herd.Herd.connect", None)
+    more = ["hello"] if words == ["send"] else []
+    assert status_of([*words, "--", name, *more]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("project", ["*", "a.b", "A"])
+def test_a_hostile_project_is_refused(project: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same for a project."""
+    assert status_of(["tasks", "list", "--project", project]) == 2
+    assert "project" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([*words, "sbx-a"] for words in NAMED),
+        ["tasks", "list"],
+        ["sandboxes", "list"],
+        ["dead", "list"],
+        ["dead", "requeue", "1"],
+        ["send", "sbx-a", "x"],
+        ["run", "x", "--", "true"],
+        ["audit"],
+    ],
+    ids=" ".join,
+)
+def test_without_a_broker_it_fails_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """No broker is no traceback: one line says what to start or set."""
+    assert status_of(words) == 1
+    shown = capsys.readouterr()
+    assert shown.err.count("\n") == 1
+    assert "sandherd up" in shown.err
+
+
+def test_a_credential_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is no credential fails in one line that names the file and the setting."""
+    path = tmp_path / "x.creds"
+    path.write_text("hello")
+    assert status_of(["--credentials", str(path), "tasks", "list"]) == 1
+    shown = capsys.readouterr().err
+    assert str(path) in shown
+    assert "SANDHERD_CREDENTIALS" in shown
+
+
+def test_the_start_is_quick() -> None:
+    """`--help` loads neither the NATS client nor pydantic nor rich: a slow command is not asked twice."""
+    code = (
+        "import sys\nfrom sandherd.client.cli.leaving import status_of\nassert status_of(['--help']) == 0\n"
+        "print([name for name in ('nats', 'pydantic', 'rich', 'asyncpg', 'sandherd.stack') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_nothing_running_is_said_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    """`status` without a stack is status 1 and names the command that starts one; `down` finds nothing to end."""
+    assert status_of(["status"]) == 1
+    assert "sandherd up" in capsys.readouterr().err
+    assert status_of(["down"]) == 0
