@@ -154,7 +154,7 @@ def _start_supervisor(home: Home) -> ProcessRecord:
 
 async def _until_ready(home: Home) -> StackStatus:
     """A stack that runs already may have a part that is just being started again."""
-    while not (standing := await status(home.path)).ready:
+    while not (standing := await status(home.path)).ready:  # noqa: ASYNC110  # other processes set no event here
         await asyncio.sleep(_POLL)
     return standing
 

@@ -23,7 +23,7 @@ from sandherd.stack.rotation import rotate
 from sandherd.stack.stack import Stack
 from sandherd.telemetry import logs
 
-_HOUSEKEEPING_SECONDS: Final = 5.0
+_HOUSEKEEPING_SECONDS: Final = 1.0
 _log: Final = logs.get("supervisor")
 
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("stack")]
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110  # other processes set no event here
+        while not await condition():  # other processes set no event here
             await asyncio.sleep(0.05)
 
 

@@ -1,0 +1,100 @@
+"""Streams, consumers and buckets: made once, mended when they differ, and missed loudly."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import Registrar, write_secret
+from sandherd.bus.permissions import SERVICES
+from sandherd.bus.provision import ProvisionError, check, consumer_config, provision, stream_config
+from sandherd.contracts.streams import BUCKETS, BY_CONSUMER, BY_STREAM, CONSUMERS, STREAMS
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+P = Principal
+
+
+@pytest.fixture
+async def admin(herd: Broker) -> AsyncIterator[Bus]:
+    path = herd.home / "creds" / "admin.creds"
+    write_secret(path, Registrar(herd.identity).mint_provisioner())
+    inbox = "_INBOX_provisioner"
+    async with Bus.open(herd.url, name="admin", identity=Identity.file(path), inbox=inbox, patience=5) as bus:
+        yield bus
+
+
+async def configurations(bus: Bus) -> dict[str, object]:
+    streams = {info.config.name: info.config for info in await bus.js.streams_info()}
+    consumers = {c.name: (await bus.js.consumer_info(c.stream, c.name)).config for c in CONSUMERS}
+    return {**streams, **consumers}
+
+
+async def test_all_that_is_declared_is_there_and_nothing_else(admin: Bus) -> None:
+    """The broker holds exactly the streams of the tables, the buckets' among them."""
+    names = {info.config.name for info in await admin.js.streams_info()}
+    assert names == {stream.name for stream in STREAMS} | {bucket.stream for bucket in BUCKETS}
+
+
+async def test_provisioning_again_changes_nothing_and_loses_nothing(admin: Bus, herd: Broker) -> None:
+    """A second and third time, every configuration is the same, and what was stored is still there."""
+    async with herd.bus(P.MONITOR) as monitor:
+        await monitor.publish("sandherd.v1.event.p1.fleet.monitor.conductor_reported", b"{}", msg_id="1")
+    before = await configurations(admin)
+    await provision(admin.js)
+    await provision(admin.js)
+    assert await configurations(admin) == before
+    assert (await admin.js.stream_info("EVENTS")).state.messages == 1
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_a_service_finds_with_its_own_credential_that_all_is_well(herd: Broker, service: Principal) -> None:
+    """The check asks only for what that service may see, and finds no fault in what was provisioned."""
+    async with herd.bus(service) as bus:
+        assert await check(bus.js, service) == []
+        assert bus.violations == 0
+
+
+async def test_what_is_missing_is_named(admin: Bus, herd: Broker) -> None:
+    """A deleted consumer and a deleted stream are named, with the remedy."""
+    await admin.js.delete_consumer("COMMANDS", "spawner-commands")
+    await admin.js.delete_stream("KV_tasks")
+    async with herd.bus(P.SPAWNER) as bus:
+        faults = [str(fault) for fault in await check(bus.js, P.SPAWNER)]
+    assert faults == [
+        "stream KV_tasks: missing; run `sandherd up`, which provisions it",
+        "consumer spawner-commands on COMMANDS: missing; run `sandherd up`, which provisions it",
+    ]
+
+
+async def test_what_differs_is_named_and_mended(admin: Bus, herd: Broker) -> None:
+    """A stream and a consumer that somebody rewrote (as FastStream's declaring does) are found and brought back."""
+    events = stream_config(replace(BY_STREAM["EVENTS"], max_age=3600, max_bytes=1024 * 1024))
+    await admin.js.update_stream(events)
+    ingest = replace(BY_CONSUMER["event-ingest"], max_ack_pending=5, filters=("sandherd.v1.event.p1.>",))
+    await admin.js.add_consumer("EVENTS", consumer_config(ingest))
+    async with herd.bus(P.EVENT_INGEST) as bus:
+        found = "\n".join(str(fault) for fault in await check(bus.js, P.EVENT_INGEST))
+        for name in ("max_age", "max_bytes", "max_ack_pending", "filter_subjects"):
+            assert name in found
+        await provision(admin.js)
+        assert await check(bus.js, P.EVENT_INGEST) == []
+
+
+async def test_what_the_broker_does_not_change_is_a_clear_error(admin: Bus) -> None:
+    """A stream that was made with another retention can't be changed: the error names it and says what to do."""
+    await admin.js.delete_stream("COMMANDS")
+    await admin.js.add_stream(stream_config(BY_STREAM["COMMANDS"]).evolve(retention="limits", storage="memory"))
+    with pytest.raises(ProvisionError, match=r"stream COMMANDS: .* delete it"):
+        await provision(admin.js)
+
+
+async def test_a_lost_stream_comes_back_with_its_consumers(admin: Bus, herd: Broker) -> None:
+    """Provisioning makes a whole set-up again from nothing."""
+    for name in [info.config.name for info in await admin.js.streams_info()]:
+        await admin.js.delete_stream(name or "")
+    await provision(admin.js)
+    for service in SERVICES:
+        async with herd.bus(service) as bus:
+            assert await check(bus.js, service) == []

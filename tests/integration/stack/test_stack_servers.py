@@ -1,0 +1,129 @@
+"""The embedded broker and database, each alone: started, killed, started again, with what they held."""
+
+import asyncio
+import stat
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.child import Child, ChildFailedError, Command, ended
+from sandherd.stack.postgres import PostgresServer, socket_directory
+
+EVENT = "sandherd.v1.event.p1.fleet.monitor.conductor_reported"
+
+
+async def test_a_killed_broker_comes_back_on_its_port_with_what_it_acknowledged(herd: Broker) -> None:
+    """After kill -9 the same connection goes on, and every acknowledged event is in the stream."""
+    async with herd.bus(Principal.MONITOR) as bus:
+        for number in range(50):
+            await bus.publish(EVENT, b"{}", msg_id=str(number))
+        url = herd.url
+        await herd.kill()
+        await herd.restart()
+        assert herd.url == url
+        await bus.publish_stored(EVENT, b"{}", msg_id="50")
+        assert (await bus.js.stream_info("EVENTS")).state.messages == 51
+
+
+async def test_a_killed_database_comes_back_with_what_it_committed(tmp_path: Path) -> None:
+    """After kill -9 of the server, a start on the same data has every committed row."""
+    async with PostgresServer(tmp_path / "pg", durable=False) as server:
+        await server.create_database("kept")
+        connection = await asyncpg.connect(server.url("kept"))
+        await connection.execute("create table t as select generate_series(1, 1000) as n")
+        await server.kill()
+        connection.terminate()
+        await server.restart()
+        connection = await asyncpg.connect(server.url("kept"))
+        assert await connection.fetchval("select count(*) from t") == 1000
+        await connection.close()
+        await server.create_database("kept")  # a second time it is there already
+
+
+async def test_a_home_too_deep_for_a_socket_has_it_in_a_short_place(tmp_path: Path) -> None:
+    """A unix socket's path has at most 107 bytes; the server starts all the same, and nobody else may enter."""
+    deep = tmp_path.joinpath(*["a-rather-long-directory-name"] * 5) / "pg"
+    async with PostgresServer(deep, durable=False) as server:
+        assert len(str(server.sockets)) < 60
+        assert stat.S_IMODE(server.sockets.stat().st_mode) == 0o700
+        assert server.sockets == socket_directory(deep)
+        connection = await asyncpg.connect(server.url("postgres"))
+        assert await connection.fetchval("show listen_addresses") == ""
+        await connection.close()
+    server.sockets.rmdir()
+
+
+async def test_the_stacks_database_syncs_to_disk(tmp_path: Path) -> None:
+    """Only a database that is thrown away goes without fsync."""
+    async with PostgresServer(tmp_path / "pg") as server:
+        connection = await asyncpg.connect(server.url("postgres"))
+        assert [await connection.fetchval(f"show {name}") for name in ("fsync", "synchronous_commit")] == ["on", "on"]
+        await connection.close()
+
+
+async def test_somebody_elses_directory_is_not_used_for_the_socket(tmp_path: Path) -> None:
+    """A link laid where the socket belongs is refused, not followed."""
+    directory = tmp_path / "pg"
+    directory.mkdir()
+    (directory / "run").symlink_to(tmp_path)
+    with pytest.raises((PermissionError, FileExistsError)):
+        await PostgresServer(directory, durable=False).start()
+
+
+async def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """A port that is taken is an error with the server's own words, not a wait without end."""
+    async with Broker(tmp_path / "one") as first:
+        second = Broker(tmp_path / "two", port=first.nats.port)
+        with pytest.raises(ChildFailedError, match="address already in use"):
+            await second.start()
+
+
+async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
+    """The end of a process is seen, whoever its parent is; one that never was has ended."""
+    child = Child(Command(arguments=["sleep", "60"], log=tmp_path / "log"))
+    child.start()
+    await child.stop(grace=10)
+    await ended(child.pid)
+    assert child.status == -15
+    assert not Path(f"/proc/{child.pid}").exists()
+    with pytest.raises(ProcessLookupError):
+        Child(child.command).pid  # noqa: B018  # asking for it is the test
+
+
+async def test_a_child_that_ignores_us_is_killed(tmp_path: Path) -> None:
+    """After the grace time SIGKILL follows."""
+    child = Child(Command(arguments=["sh", "-c", "trap '' TERM; echo deaf; sleep 60"], log=tmp_path / "log"))
+    child.start()
+    await child.until(lambda: "deaf" in child.last_words(), 10, "sh")
+    await child.stop(grace=0.05)
+    assert child.status == -9
+
+
+async def test_children_die_with_who_started_them(tmp_path: Path) -> None:
+    """A linked process is ended by the kernel when its starter is killed."""
+    script = (
+        "import sys, pathlib\n"
+        "from sandherd.stack.child import Child, Command\n"
+        "child = Child(Command(arguments=['sleep', '60'], log=pathlib.Path(sys.argv[1])))\n"
+        "child.start()\n"
+        "print(child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        str(tmp_path / "child.log"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    pid = int(await process.stdout.readline())
+    assert Path(f"/proc/{pid}").exists()
+    process.kill()
+    await process.wait()
+    await ended(pid)

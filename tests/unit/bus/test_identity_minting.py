@@ -1,0 +1,193 @@
+"""Keys, tokens and credentials: what is made is what the tables say, and no hostile name gets in."""
+
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandherd.bus.identity import Identity, Key, Kind, Minter, Registrar, SpawnerKeys, bearer, write_secret
+from sandherd.bus.identity.keys import is_public_key, read_claims, sign_claims
+from sandherd.bus.identity.material import revocations
+from sandherd.bus.permissions import inbox, safe_sandbox
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.subjects import Principal
+
+P = Principal
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOSTILE = ["", "*", ">", "a.b", "a b", "A", "ä", "ab\n", "-a", "a" * 64, "sbx-*", "sbx-1.>", "sbx-ü", "\0", "sbx-1\n"]
+KEY = Key.new(Kind.USER)
+
+
+@pytest.fixture
+def identity(tmp_path: Path) -> Identity:
+    made = Identity(tmp_path / "identity")
+    made.create(int(NOW.timestamp()))
+    return made
+
+
+@pytest.fixture
+def minter(identity: Identity) -> Minter:
+    return Minter(SpawnerKeys.read(identity.spawner), clock=lambda: NOW)
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "spawner", "provisioner", "sbx-1-join"])
+def test_no_sandbox_gets_a_name_that_reaches_beyond_it(minter: Minter, name: str) -> None:
+    """Wildcards, dots, a service's name, and the name of another sandbox's joiner are refused at minting."""
+    with pytest.raises(UnsafeNameError):
+        minter.mint_joiner("p1", name, life=60)
+    with pytest.raises(UnsafeNameError):
+        minter.mint_worker("p1", name, KEY.public, life=60)
+
+
+@pytest.mark.parametrize("project", [*HOSTILE, "fleet"])
+def test_no_credential_is_for_a_project_that_means_more_than_one(
+    identity: Identity, minter: Minter, project: str
+) -> None:
+    """Neither a sandbox nor a person gets a hostile project, or the one that stands for all."""
+    with pytest.raises(UnsafeNameError):
+        minter.mint_worker(project, "sbx-1", KEY.public, life=60)
+    with pytest.raises(UnsafeNameError):
+        minter.mint_joiner(project, "sbx-1", life=60)
+    with pytest.raises(UnsafeNameError):
+        Registrar(identity).mint_person(P.CLIENT, "ann", project=project)
+
+
+@given(st.text(max_size=70))
+def test_what_passes_as_a_sandbox_is_one_token_without_a_wildcard(name: str) -> None:
+    """Whatever text is given: it is refused, or it is one plain token that is nobody else's reply prefix."""
+    try:
+        found = safe_sandbox(name)
+    except UnsafeNameError:
+        return
+    assert set(found) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert len(found) <= 63
+    assert inbox(P.WORKER, found) not in {inbox(service, service) for service in P}
+
+
+@given(st.from_regex(r"sbx-[a-z0-9-]{0,20}", fullmatch=True), st.from_regex(r"sbx-[a-z0-9-]{0,20}", fullmatch=True))
+def test_no_workers_inbox_is_anybodys_joiners_inbox(one: str, other: str) -> None:
+    """The two kinds of reply prefix of any two sandboxes never meet."""
+    for name in (one, other):
+        try:
+            safe_sandbox(name)
+        except UnsafeNameError:
+            return
+    assert inbox(P.WORKER, one) != inbox(P.JOINER, other)
+
+
+@pytest.mark.parametrize("key", ["", "*", "U" * 56, KEY.public[:-1], KEY.public.lower(), KEY.seed, "ü" * 56])
+def test_a_worker_is_minted_for_a_whole_user_key_only(minter: Minter, key: str) -> None:
+    """A text that is no user's public key is refused, with the field's name."""
+    with pytest.raises(ContractError) as refused:
+        minter.mint_worker("p1", "sbx-1", key, life=60)
+    assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "public_key")
+
+
+@pytest.mark.parametrize("kind", [Kind.ACCOUNT, Kind.OPERATOR])
+def test_a_key_of_another_kind_is_no_users_key(minter: Minter, kind: Kind) -> None:
+    """An account's or operator's key is not made into a user."""
+    with pytest.raises(ContractError):
+        minter.mint_worker("p1", "sbx-1", Key.new(kind).public, life=60)
+
+
+def test_a_workers_token_says_who_it_is_and_how_long_and_no_more(minter: Minter) -> None:
+    """Its rights are the template of the key that signed it: a token of its own would be refused by the broker."""
+    token, expires = minter.mint_worker("p1", "sbx-1", KEY.public, life=3600)
+    claims = read_claims(token)
+    assert expires == NOW + timedelta(hours=1)
+    assert (claims["sub"], claims["name"], claims["exp"]) == (KEY.public, "sbx-1", int(expires.timestamp()))
+    assert set(claims["nats"]) == {"type", "version", "issuer_account", "tags"}
+    who = bearer(token)
+    assert (who.principal, who.project, who.inbox) == (P.WORKER, "p1", "_INBOX_sbx-1")
+
+
+def test_a_joiners_file_is_told_from_its_workers(minter: Minter) -> None:
+    """The joiner listens on a reply prefix of its own."""
+    who = bearer(minter.mint_joiner("p1", "sbx-1", life=60))
+    assert (who.principal, who.name, who.inbox) == (P.JOINER, "sbx-1", "_INBOX_sbx-1-join")
+
+
+def test_two_people_of_one_name_have_different_inboxes(identity: Identity) -> None:
+    """Names of people are free, so their reply prefix is made of their key."""
+    one, other = (bearer(Registrar(identity).mint_person(P.CLIENT, "ann", project="p1")) for _ in range(2))
+    assert one.inbox != other.inbox
+    assert one.inbox == f"_INBOX_{one.public_key}"
+
+
+@pytest.mark.parametrize("role", [P.WORKER, P.JOINER, P.SPAWNER])
+def test_only_people_are_registered_as_people_and_services_as_services(identity: Identity, role: Principal) -> None:
+    """The set-up's key signs no sandbox, and no person gets a service's rights."""
+    with pytest.raises(ValueError, match="no role of a person"):
+        Registrar(identity).mint_person(role, "ann", project="p1")
+    if role is not P.SPAWNER:
+        with pytest.raises(ValueError, match="is no service"):
+            Registrar(identity).mint_service(role)
+
+
+def test_the_material_is_closed_to_others_and_made_once(identity: Identity) -> None:
+    """Directories are 0700, files 0600; making it again keeps every key and token."""
+    files = {path: path.read_text() for path in identity.directory.rglob("*") if path.is_file()}
+    for path in identity.directory.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+    identity.create(int(NOW.timestamp()) + 5)
+    assert files == {path: path.read_text() for path in identity.directory.rglob("*") if path.is_file()}
+
+
+def test_the_spawner_holds_neither_the_operators_key_nor_the_one_for_people(identity: Identity) -> None:
+    """What it could do with its directory is mint sandboxes and sign the account's next token."""
+    held = {path.read_text().strip() for path in identity.spawner.glob("*.nk")}
+    kept_back = {identity.root_key(name).seed for name in ("operator", "system", "account", "people")}
+    assert not held & kept_back
+
+
+def test_an_unfinished_set_up_is_finished(tmp_path: Path) -> None:
+    """A set-up that was killed between keys and tokens goes on with the same keys."""
+    first = Identity(tmp_path)
+    first.create(1)
+    operator = first.root_key("operator").public
+    (tmp_path / "broker" / "operator.jwt").unlink()
+    first.create(2)
+    assert read_claims(first.tokens(None, 3).operator)["sub"] == operator
+
+
+def test_the_account_is_signed_anew_only_when_its_rights_differ(identity: Identity) -> None:
+    """The broker's newer token, with its revocations, is kept; after an upgrade they are carried over."""
+    account = identity.root_key("account").public
+    keys = SpawnerKeys.read(identity.spawner)
+    held = sign_claims({**keys.account, "nats": {**keys.account["nats"], "revocations": {"U1": 9}}}, KEY, 5)
+    assert identity.tokens(held, 10).accounts[account] == held
+    (identity.spawner / "account.json").write_text("{}")
+    renewed = identity.tokens(held, 10).accounts[account]
+    assert renewed != held
+    assert revocations(renewed) == {"U1": 9}
+
+
+def test_a_secret_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A file left by a writer that was killed is no obstacle, and a secret was never readable by others."""
+    path = tmp_path / "made" / "secret"
+    write_secret(path, "one")
+    path.with_name(".secret.new").write_text("half")
+    write_secret(path, "two")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("two", 0o600)
+    assert [found.name for found in path.parent.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("text", ["", "x", "a.b.c", "eyJ9.e30.x", "-----BEGIN NATS USER JWT-----\nx\n------END"])
+def test_what_is_no_credential_of_ours_is_said_to_be_none(text: str) -> None:
+    """A broken file or a foreign token raises `ValueError`, and nothing else."""
+    with pytest.raises(ValueError, match=r"not a (JWT|credential)"):
+        bearer(text)
+
+
+def test_a_key_is_its_seed_and_shows_it_to_nobody() -> None:
+    """A key made of a seed is the same key; its representation holds no secret; a broken seed is refused."""
+    again = Key.from_seed(KEY.seed + "\n")
+    assert again == KEY
+    assert KEY.seed not in repr(KEY)
+    assert is_public_key(KEY.public, Kind.USER)
+    with pytest.raises(ValueError, match="not an nkey seed"):
+        Key.from_seed("SUAB")

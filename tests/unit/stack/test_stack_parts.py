@@ -1,0 +1,107 @@
+"""The stack's decisions: when to start again, what a service is told, what is written down, when a log is turned."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
+from sandherd.stack.keeping import LONGEST_WAIT, wait_before_start
+from sandherd.stack.leftovers import end_leftovers
+from sandherd.stack.programs import Place, environment_of
+from sandherd.stack.rotation import rotate
+
+PLACE = Place(
+    home=Path("/home/of/stack"),
+    nats_url="nats://127.0.0.1:1",
+    database_url="postgresql://postgres@/sandherd?host=/run",
+    credentials={service.value: Path(f"/creds/{service}.creds") for service in Principal},
+    identity=Path("/identity/spawner"),
+)
+
+
+@given(st.integers(0, 100))
+def test_the_wait_before_a_start_grows_to_a_bound(failures: int) -> None:
+    """A process that dies once is started again at once; one that keeps dying, ever later, but always again."""
+    assert wait_before_start(0) == 0
+    assert wait_before_start(failures) <= wait_before_start(failures + 1) <= LONGEST_WAIT
+
+
+def test_a_service_is_told_its_own_credential_and_the_callers_settings() -> None:
+    """What the caller set for another broker gives way to this stack's; everything else reaches the service."""
+    outer = {"NATS_URL": "nats://elsewhere", "SANDHERD_HTTP_PORT": "80", "SANDHERD_MAX_SANDBOXES": "3", "PATH": "/bin"}
+    told = environment_of(Principal.MONITOR, PLACE, outer)
+    assert told == {
+        "PATH": "/bin",
+        "SANDHERD_MAX_SANDBOXES": "3",
+        "NATS_URL": PLACE.nats_url,
+        "DATABASE_URL": PLACE.database_url,
+        "SANDHERD_CREDENTIALS": "/creds/monitor.creds",
+        "SANDHERD_HOME": "/home/of/stack",
+    }
+
+
+def test_only_the_spawner_is_told_where_the_keys_are() -> None:
+    """Not even the caller's own variable brings them to another service."""
+    outer = {"SANDHERD_IDENTITY_DIR": "/elsewhere"}
+    told = {service: environment_of(service, PLACE, outer) for service in Principal}
+    assert {service for service in told if "SANDHERD_IDENTITY_DIR" in told[service]} == {Principal.SPAWNER}
+    assert told[Principal.SPAWNER]["SANDHERD_IDENTITY_DIR"] == "/identity/spawner"
+
+
+def test_what_is_written_down_is_read_again(tmp_path: Path) -> None:
+    """The record survives as it was; a torn or missing one reads as none."""
+    home = Home(tmp_path)
+    assert read_record(home) is None
+    record = StackRecord(
+        phase=Phase.READY, supervisor=ourselves(), processes={"nats": ourselves()}, nats_url="nats://x"
+    )
+    write_record(home, record)
+    assert read_record(home) == record
+    home.state.write_text(home.state.read_text()[:20])
+    assert read_record(home) is None
+
+
+async def test_a_stranger_with_the_number_of_a_leftover_is_not_touched(tmp_path: Path) -> None:
+    """A process that has the same id but started at another time is somebody else's and lives on."""
+    home, stranger = Home(tmp_path), subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220  # it returns at once
+    try:
+        old = ProcessRecord(pid=stranger.pid, mark="another start")
+        write_record(home, StackRecord(phase=Phase.READY, supervisor=old, processes={"nats": old}))
+        assert await end_leftovers(home) == []
+        assert stranger.poll() is None
+        real = record_of(stranger.pid)
+        write_record(home, StackRecord(phase=Phase.READY, supervisor=old, processes={"nats": real}))
+        assert await end_leftovers(home) == ["nats"]
+        assert stranger.wait() == -signal.SIGTERM
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_process_that_only_waits_to_be_reaped_does_not_count_as_alive() -> None:
+    """A zombie has ended, whoever forgets to ask for its status."""
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not record_of(process.pid).alive
+    process.wait()
+
+
+def test_a_long_log_is_turned_and_its_writer_goes_on(tmp_path: Path) -> None:
+    """The last three are kept, short ones are left alone, and a writer that has it open writes to the same file."""
+    log, short = tmp_path / "a.log", tmp_path / "b.log"
+    short.write_text("short")
+    with log.open("ab", buffering=0) as writer:
+        for number in range(5):
+            writer.write(f"{number}".encode() * 100)
+            assert rotate(tmp_path, most=50, kept=3) == [log]
+            assert log.stat().st_size == 0
+        writer.write(b"after")
+    assert log.read_bytes() == b"after"
+    assert [tmp_path.joinpath(f"a.log.{n}").read_bytes()[:1] for n in (1, 2, 3)] == [b"4", b"3", b"2"]
+    assert not tmp_path.joinpath("a.log.4").exists()
+    assert short.read_text() == "short"
