@@ -1,0 +1,107 @@
+"""A whole stack, as `sandherd up` starts it, for the tests that break parts of it."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from sandherd.client import Context, Herd, HerdError
+from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.requests import Audit, SandboxView
+from sandherd.contracts.states import SANDBOX_ENDED
+from sandherd.stack.control import down, status, up
+
+TALKER = Path(__file__).with_name("talker.py").read_text()
+PATIENCE = 90.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A running stack and what tests do to it."""
+
+    home: Path
+
+    @asynccontextmanager
+    async def herd(self) -> AsyncIterator[Herd]:
+        """A client of it."""
+        async with Herd.connect(Context.resolve(home=self.home, environ={})) as herd:
+            yield herd
+
+    async def pid(self, part: str) -> int:
+        """The process of a part, once it runs."""
+
+        async def find() -> int | None:
+            parts = {found.name: found for found in (await status(self.home)).parts}
+            return parts[part].pid if part in parts and parts[part].running else None
+
+        return await eventually(find)
+
+    async def kill(self, part: str) -> None:
+        """End a part's process without a word."""
+        os.kill(await self.pid(part), signal.SIGKILL)
+
+    async def whole(self, herd: Herd, sandbox: str) -> tuple[SandboxView, Audit]:
+        """A sandbox that has ended and whose last word is stored, and the audit of it."""
+
+        async def look() -> tuple[SandboxView, Audit] | None:
+            view, audit = await herd.sandbox(sandbox), await herd.audit(sandbox)
+            closed = bool(audit.sources) and all(source.closed for source in audit.sources)
+            return (view, audit) if view.state in SANDBOX_ENDED and closed and not audit.unstored else None
+
+        return await eventually(look)
+
+
+async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
+    """What `look` finds, as soon as it finds something. Raises `TimeoutError`. A herd that is away is asked again."""
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                found = await look()
+            except HerdError:
+                found = None
+            if found is not None:
+                return found
+            await asyncio.sleep(0.1)
+
+
+def worker_pid(sandbox: str) -> int | None:
+    """The process of a sandbox's worker."""
+    for process in psutil.process_iter(["cmdline"]):
+        if "sandherd_worker.main" in (process.info["cmdline"] or []):
+            try:
+                if process.environ().get("SANDHERD_SANDBOX_ID") == sandbox:
+                    return int(process.pid)
+            except psutil.Error:
+                continue
+    return None
+
+
+def talk(count: int, pause: float = 0.05) -> TaskSpec:
+    """A task that says `count` numbered things."""
+    return TaskSpec(
+        text=f"say {count} things",
+        harness=CommandHarness(argv=["python3", "talker.py", str(count), str(pause)]),
+        files={"talker.py": TALKER},
+    )
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """One stack for a module; nothing of it is left afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="faults-"))
+    try:
+        asyncio.run(up(home))
+        yield Stack(home)
+    finally:
+        asyncio.run(down(home))
+        shutil.rmtree(home, ignore_errors=True)
