@@ -16,7 +16,7 @@ from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.client.link import Link, Subscription
 from sandherd.client.mending import Mender, Patience
 from sandherd.client.sequencing import Event, Missing
-from sandherd.client.target import Target, entity_subjects
+from sandherd.client.target import TASK_BEGINS, TASK_REFUSED, Target, entity_subjects
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 
@@ -139,7 +139,8 @@ class Following:
         if not self._heard.empty():
             return self._heard.get_nowait()
         try:
-            return await asyncio.wait_for(self._heard.get(), timeout)
+            async with asyncio.timeout(timeout):
+                return await self._heard.get()
         except TimeoutError:
             return None
 
@@ -176,11 +177,24 @@ class Following:
 
     def _show(self, events: list[Event]) -> None:
         for event in events:
-            self._mender.note(event)
-            if not self._target.ends(event):
-                self._ready.append(event)
-            elif self._final is None:
+            if self._target.begins(event):
+                self._begin_anew()
+            if self._final is None and self._is_end(event):
                 self._final, self._ended_at = event, self._now()
+            else:
+                self._ready.append(event)
+            self._mender.note(event)
+
+    def _is_end(self, event: Event) -> bool:
+        """A second submission under this name may be refused; that does not end the first."""
+        refused_beside = event.type == TASK_REFUSED and self._mender.knows(TASK_BEGINS)
+        return self._target.ends(event) and not refused_beside
+
+    def _begin_anew(self) -> None:
+        """What ended was an earlier task of this name."""
+        if self._final is not None:
+            self._ready.append(self._final)
+        self._final = self._ended_at = None
 
     async def _take(self, events: list[Event]) -> None:
         for event in events:
@@ -261,7 +275,7 @@ class Following:
     async def _end_unheard(self, since: float) -> None:
         """It has ended, and the event that says so is not here."""
         if self._mender.given_up_on(since):
-            source = self._target.source
+            source = self._mender.teller()
             await self._finish(Missing(source, self._mender.reached(source) + 1, None))
         elif self._now() >= self._mender.retry_at:
             self._mender.wait()

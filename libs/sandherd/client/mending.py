@@ -6,7 +6,7 @@ from typing import Final
 
 from sandherd.client.history import Ask, History, SilentHistoryError
 from sandherd.client.sequencing import Event, Missing, Sequencer
-from sandherd.client.target import SERVICE_TYPES, Target
+from sandherd.client.target import SERVICE_TYPES, TASK_TYPES, Target
 from sandherd.contracts.requests import AskEvents
 
 PAGE: Final = 500
@@ -54,6 +54,15 @@ class Mender:
     def said(self, source: str, types: frozenset[str]) -> bool:
         """Whether a source was heard to say one of these."""
         return bool(self._types.get(source, set()) & types)
+
+    def knows(self, event_type: str) -> bool:
+        """Whether anybody was heard to say this."""
+        return any(event_type in types for types in self._types.values())
+
+    def teller(self) -> str:
+        """Who says what becomes of the target, as far as that is known."""
+        heard = [name for name in self.order.reached() if name.startswith(self._target.source)]
+        return heard[-1] if heard else self._target.source
 
     def reached(self, source: str) -> int:
         """The last number of a source that was shown."""
@@ -143,9 +152,10 @@ class Mender:
         reached = self.order.reached()
         sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes)])
         since = [AskEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
-        return since + [
-            AskEvents(entity=sandbox, types=list(SERVICE_TYPES), limit=PAGE) for sandbox in sorted(self.sandboxes)
-        ]
+        said = [AskEvents(entity=name, types=list(SERVICE_TYPES), limit=PAGE) for name in sorted(self.sandboxes)]
+        if self._target.kind == "task":
+            said.append(AskEvents(entity=self._target.entity, types=list(TASK_TYPES), limit=PAGE))
+        return since + said
 
     def _from_the_beginning(self) -> list[AskEvents]:
         if self._target.kind == "sandbox":

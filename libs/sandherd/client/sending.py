@@ -53,7 +53,8 @@ class Receipts:
             if left <= 0:
                 raise self._no_receipt(timeout)
             try:
-                await asyncio.wait_for(self._ended.wait(), min(left, LOOK_SECONDS))
+                async with asyncio.timeout(min(left, LOOK_SECONDS)):
+                    await self._ended.wait()
             except TimeoutError:
                 await self._look()
         return self.delivery

@@ -10,11 +10,14 @@ from sandherd.contracts.subjects import BY_NAME, PREFIX
 
 Event = Envelope[Any]
 
+TASK_BEGINS: Final = "task.submitted"
+TASK_REFUSED: Final = "task.rejected"
 TASK_ENDS: Final = frozenset({"task.completed", "task.failed", "task.cancelled", "task.rejected"})
 SANDBOX_ENDS: Final = frozenset({"sandbox.terminated", "sandbox.failed"})
 AGENT_ENDS: Final = frozenset(name for name, model in EVENTS.items() if model.terminal)
 SPAWNER_SOURCE: Final = "/sandherd/spawner/"
 LAST_WORD: Final = "agent.shutdown"
+TASK_TYPES: Final = tuple(sorted(name for name in EVENTS if name.startswith("task.")))
 SERVICE_TYPES: Final = tuple(
     sorted(name for name in EVENTS if name.split(".")[0] in {"message", "approval", "monitor"})
 )
@@ -36,13 +39,12 @@ class Target:
 
     @property
     def source(self) -> str:
-        """Who says what becomes of it: the spawner's record, which is a source of its own."""
+        """How the source begins that says what becomes of it: the spawner's record. A task's has more behind it."""
         return SPAWNER_SOURCE + self.entity
 
     def sources(self, sandboxes: set[str]) -> list[str]:
         """The sources that are known without having been heard."""
-        of_sandboxes = [start + name for name in sorted(sandboxes) for start in (SPAWNER_SOURCE, AGENT_SOURCE)]
-        return list(dict.fromkeys([self.source, *of_sandboxes]))
+        return [start + name for name in sorted(sandboxes) for start in (SPAWNER_SOURCE, AGENT_SOURCE)]
 
     def subjects(self) -> list[str]:
         """Where it is heard of from the beginning. A task's sandbox is known as soon as it is asked for."""
@@ -68,6 +70,10 @@ class Target:
     def ends(self, event: Event) -> bool:
         """Whether this is the last there is to hear."""
         return event.subject == self.entity and event.type in (TASK_ENDS if self.kind == "task" else SANDBOX_ENDS)
+
+    def begins(self, event: Event) -> bool:
+        """Whether this is the first of a task; a name may come again for another one."""
+        return event.subject == self.entity and event.type == TASK_BEGINS
 
     def before_end(self, final: Event) -> tuple[str, frozenset[str]] | None:
         """The source, and the types one of which it must have said, that make what came before `final` whole.

@@ -17,7 +17,8 @@ from sandherd.contracts.subjects import OUTPUT
 
 LOOK_SECONDS: Final = 2.0
 SETTLE_SECONDS: Final = 0.1
-PAGE: Final = 500
+PAGE: Final = 100
+"""The last page is read again when there is more, so it is small."""
 
 
 class OutputReader:
@@ -87,7 +88,8 @@ class OutputFollowing:
 
     async def _wait(self) -> None:
         try:
-            await asyncio.wait_for(self._more.wait(), LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._more.wait()
         except TimeoutError:
             return
         self._more.clear()

@@ -48,7 +48,7 @@ from sandherd.contracts.subjects import Principal, event_subject, request_subjec
 from sandherd.stack.broker import Broker
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-TASK, SANDBOX = "task-one", "sbx-one"
+TASK, SANDBOX, LIFE = "task-one", "sbx-one", "0"
 Answer = Callable[[Any], Any]
 
 
@@ -118,7 +118,7 @@ class Neighbours:
         """Say the next event of a source: `sandbox/…`, `spawner/…` or `message-relay/…`."""
         service, _, about = source.partition("/")
         self._numbers[source] = number = self._numbers.get(source, 0) + 1
-        event = self.envelope(f"/sandherd/{source}", number, data, entity or about)
+        event = self.envelope(f"/sandherd/{source}", number, data, entity or about.partition("/")[0])
         if stored:
             self.stored.append(event)
         if heard:
@@ -147,6 +147,11 @@ class Neighbours:
         await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
         await bus.client.flush()
 
+    @property
+    def teller(self) -> str:
+        """Who says what becomes of the task: the spawner's record of this life of it."""
+        return f"spawner/{self.task}/{LIFE}"
+
     async def take(self, principal: Principal) -> Envelope[Command]:
         """Take the next command for a service, as its durable consumer gives it."""
         bus = self.buses[principal]
@@ -157,7 +162,7 @@ class Neighbours:
 
     async def begin(self, before_start: Callable[[], Awaitable[None]] | None = None, **lost: bool) -> None:
         """A task is submitted and its agent starts. `lost` names what is not heard."""
-        spawner = f"spawner/{self.task}"
+        spawner = self.teller
         self.tasks[self.task] = a_task(self.task, TaskState.RUNNING)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
         heard = {name: False for name, value in lost.items() if value}
@@ -186,7 +191,7 @@ class Neighbours:
         """The agent ends, and the task with it."""
         await self.say(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), heard=agent_heard, stored=stored)
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED)
-        await self.say(f"spawner/{self.task}", TaskCompleted(sandbox=SANDBOX), heard=task_heard, stored=stored)
+        await self.say(self.teller, TaskCompleted(sandbox=SANDBOX), heard=task_heard, stored=stored)
 
     async def go(self, *, shutdown_heard: bool = True) -> None:
         """The sandbox ends."""

@@ -226,7 +226,7 @@ async def test_a_run_that_fails_is_status_1(neighbours: Neighbours, sandherd: Sa
     """A task that did not complete fails the command, which says where to look."""
     running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "json", "--", "false"))
     neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
-    await neighbours.say(f"spawner/{neighbours.task}", TaskFailed(error="no sandbox", error_type="start"))
+    await neighbours.say(neighbours.teller, TaskFailed(error="no sandbox", error_type="start"))
     status, out, err = await running
     assert status == 1
     assert lines_of(out)[-1]["type"] == "task.failed"

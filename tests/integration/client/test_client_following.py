@@ -9,12 +9,13 @@ import pytest
 from sandherd.client import Following, Herd, HerdError
 from sandherd.client.mending import Patience
 from sandherd.client.sequencing import Missing
+from sandherd.contracts.events.lifecycle import TaskCancelled, TaskRejected, TaskSubmitted
 from sandherd.contracts.requests import AskEvents, LiveTasks
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 
-TASK, SANDBOX = "task-one", "sbx-one"
+TASK, SANDBOX, TELLER = "task-one", "sbx-one", "spawner/task-one/0"
 QUICK = Patience(gap=20, silence=0.3, beginning=0.1, look=0.1, retry=0.02)
 Neighbours = Any
 
@@ -43,7 +44,7 @@ async def test_a_fresh_task_is_told_from_its_first_event_to_its_last(client: Her
         lines = await told(following)
     assert in_order(lines)
     assert len(lines) == 5 + 50 + 2
-    assert lines[-1] == f"spawner/{TASK}#4"
+    assert lines[-1] == f"{TELLER}#4"
     assert following.whole
     assert not [asked for asked in neighbours.asked if isinstance(asked, AskEvents) and asked.task]
 
@@ -84,7 +85,7 @@ async def test_a_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: 
         lines = await told(following)
     assert in_order(lines)
     assert len(lines) == 7
-    assert lines[-1] == f"spawner/{TASK}#4"
+    assert lines[-1] == f"{TELLER}#4"
     assert following.whole
 
 
@@ -165,7 +166,7 @@ async def test_without_a_history_the_live_part_goes_on(client: Herd, neighbours:
         await neighbours.chat("heard again")
         await neighbours.complete()
         lines = await told(following)
-    assert lines[-1] == f"spawner/{TASK}#4"
+    assert lines[-1] == f"{TELLER}#4"
     assert f"sandbox/{SANDBOX}#4" in lines
     assert following.missing == [Missing(f"/sandherd/sandbox/{SANDBOX}", 3, 3)]
 
@@ -180,7 +181,7 @@ async def test_without_a_history_a_late_follower_says_what_it_lacks(client: Herd
         await neighbours.chat("heard")
         await neighbours.complete()
         lines = await shown
-    assert lines[-1] == f"spawner/{TASK}#4"
+    assert lines[-1] == f"{TELLER}#4"
     assert f"sandbox/{SANDBOX}#2" in lines
     assert Missing(f"/sandherd/sandbox/{SANDBOX}", 1, 1) in following.missing
 
@@ -193,7 +194,7 @@ async def test_an_end_that_nobody_can_tell_is_an_end(client: Herd, neighbours: N
         await neighbours.complete(task_heard=False)
         lines = await told(following)
     assert in_order(lines)
-    assert following.missing == [Missing(f"/sandherd/spawner/{TASK}", 4, None)]
+    assert following.missing == [Missing(f"/sandherd/{TELLER}", 4, None)]
 
 
 async def test_a_sandbox_is_followed_to_its_last_word(client: Herd, neighbours: Neighbours) -> None:
@@ -206,7 +207,31 @@ async def test_a_sandbox_is_followed_to_its_last_word(client: Herd, neighbours: 
     assert in_order(lines)
     assert f"sandbox/{SANDBOX}#3" in lines
     assert lines[-1] == f"spawner/{SANDBOX}#2"
-    assert not [line for line in lines if line.startswith(f"spawner/{TASK}")]
+    assert not [line for line in lines if line.startswith("spawner/task")]
+
+
+async def test_a_refused_repetition_ends_nothing(client: Herd, neighbours: Neighbours) -> None:
+    """A second task under the same name that is refused does not end the story of the first."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin()
+        await neighbours.say(f"spawner/{TASK}/1", TaskRejected(reason="no such runtime"))
+        await neighbours.chat("still here")
+        await neighbours.complete()
+        lines = await told(following)
+    assert in_order(lines)
+    assert lines[-1] == f"{TELLER}#4"
+    assert f"spawner/{TASK}/1#1" in lines
+
+
+async def test_a_name_that_comes_again_is_told_to_its_latest_end(client: Herd, neighbours: Neighbours) -> None:
+    """Following a name that was used before goes on to the end of the task that has it now."""
+    await neighbours.begin()
+    await neighbours.complete()
+    for data in (TaskSubmitted(task="again", harness="command", runtime="process"), TaskCancelled()):
+        await neighbours.say(f"spawner/{TASK}/1", data)
+    lines = await told(client.follow(task=TASK, patience=QUICK))
+    assert in_order(lines)
+    assert lines[-1] == f"spawner/{TASK}/1#2"
 
 
 async def test_what_does_not_exist_is_an_error(client: Herd, neighbours: Neighbours) -> None:
@@ -220,7 +245,7 @@ async def test_what_may_not_stand_on_a_subject_is_not_shown(client: Herd, neighb
     """A worker that speaks in another's name is not believed."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
-        forged = neighbours.envelope(f"/sandherd/spawner/{TASK}", 4, neighbours.stored[3].data, SANDBOX)
+        forged = neighbours.envelope(f"/sandherd/{TELLER}", 4, neighbours.stored[3].data, SANDBOX)
         await neighbours.publish(Principal.WORKER, forged)
         await neighbours.complete()
         lines = await told(following)

@@ -60,7 +60,8 @@ class Terminal:
         await asyncio.gather(self._following, return_exceptions=True)
         if finish:
             with suppress(TimeoutError):  # all of it is in `sandherd logs`
-                await asyncio.wait_for(self._follow(live=False), LAST_OUTPUT_SECONDS)
+                async with asyncio.timeout(LAST_OUTPUT_SECONDS):
+                    await self._follow(live=False)
         if self._line:
             self._print(self._line)
 

@@ -106,11 +106,18 @@ def _diff_colour(line: str) -> str | None:
 def _fields(event: Event) -> str:
     """The fields of an event that no line was written for."""
     data = event.data.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    return " ".join(f"{name}={value}" for name, value in data.items() if not isinstance(value, dict | list))
+    data.pop("turn", None)
+    return " ".join(f"{name}={_short(value)}" for name, value in data.items() if not isinstance(value, dict | list))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "agent.started": lambda d: f"{d.sdk}: {d.task}",
+    "agent.turn_started": lambda d: f"turn {d.turn}: {d.prompt_preview or ''}",
+    "agent.turn_completed": lambda d: f"turn {d.turn}" + (f" in {d.duration_ms:.0f} ms" if d.duration_ms else ""),
     "agent.message": lambda d: d.content,
     "agent.thinking": lambda d: d.content,
     "agent.user_message": lambda d: d.content,
