@@ -84,8 +84,10 @@ class Puller:
             await self._ask_for_more()
             self._arrived.clear()
             try:
-                await asyncio.wait_for(self._arrived.wait(), HEARTBEAT)
-            except asyncio.TimeoutError:
+                # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes together with a message.
+                async with asyncio.timeout(HEARTBEAT):
+                    await self._arrived.wait()
+            except TimeoutError:
                 self._notice_silence()
             if self._lost:
                 raise DeafError(self._lost)

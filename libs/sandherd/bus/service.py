@@ -8,7 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -26,6 +26,7 @@ from sandherd.bus.connection import Bus, Identity, Watch
 from sandherd.bus.consuming import Delivery, Handler, Outcome, revived
 from sandherd.bus.health import Health
 from sandherd.bus.requeue import requeue
+from sandherd.bus.together import end
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import new_uuid, safe_name
 from sandherd.contracts.requests import REQUESTS, Reply, Request
@@ -177,7 +178,7 @@ class Service:
             await broker.start()
             await stack.enter_async_context(self._http(broker))
             for name, run in self._runs.items():
-                stack.push_async_callback(_end, asyncio.create_task(self._guard(name, run), name=name))
+                stack.push_async_callback(end, [asyncio.create_task(self._guard(name, run), name=name)])
             _log.info("running", instance=self.instance, http_port=self.http_port)
             yield self
             _log.info("stopping")
@@ -325,12 +326,6 @@ class _QuietServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-async def _end(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def _internal(error: Exception) -> Problem:
