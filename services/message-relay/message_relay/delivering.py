@@ -15,6 +15,7 @@ from message_relay.inbox import Inbox, Key
 from message_relay.pumping import Pump
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.together import end
 from sandherd.contracts.subjects import PREFIX
 from sandherd.telemetry import logs
 
@@ -36,42 +37,53 @@ class Delivering:
         self._inbox = inbox
         self._pump = pump
         self._woken: dict[Key, asyncio.Event] = {}
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._open = False
 
     def wake(self, key: Key) -> None:
         """Something waits for this sandbox, or it may be back: attend to it."""
         woken = self._woken.get(key)
         if woken is not None:
             woken.set()
-        elif self._group is not None and self._lease.held:
+        elif self._open and self._lease.held:
             self._woken[key] = asyncio.Event()
-            self._group.create_task(self._attend(key), name=f"attend {key[1]}")
+            task = asyncio.create_task(self._attend(key), name=f"attend {key[1]}")
+            self._tasks.add(task)
+            task.add_done_callback(self._attended)
+
+    def _attended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, LeaseLostError):
+            self._failure = error
 
     async def run(self) -> None:
-        """Deliver until the lease is lost."""
+        """Deliver until the lease is lost. Raises what an unforeseen failure of an attendant was."""
+        self._open = True
         try:
             async with AsyncExitStack() as stack:
-                self._group = await stack.enter_async_context(asyncio.TaskGroup())
                 await stack.enter_async_context(self._hearing("*", "*", "message.queued", start=True))
                 await stack.enter_async_context(self._hearing("*", "*", "sandbox.terminated", start=False))
                 await stack.enter_async_context(self._hearing("*", "*", "sandbox.failed", start=False))
                 await self._look_through_on()
-        except* LeaseLostError:
+        except LeaseLostError:
             _log.warning("another delivers now")
         finally:
-            self._group = None
-            self._woken.clear()
+            self._open = False
+            await end(list(self._tasks))
 
     async def _look_through_on(self) -> None:
         """Find who waits: at the start, after the broker was away, and now and then: no event is sure to be heard."""
         last, reconnects = 0.0, -1
-        loop = asyncio.get_running_loop()
-        while True:
+        clock = asyncio.get_running_loop().time
+        while self._failure is None:
             self._lease.check()
-            if reconnects != self._bus.reconnects or loop.time() - last > LOOKED_THROUGH_EVERY:
-                last, reconnects = loop.time(), self._bus.reconnects
+            if reconnects != self._bus.reconnects or clock() - last > LOOKED_THROUGH_EVERY:
+                last, reconnects = clock(), self._bus.reconnects
                 await self._look_through()
             await asyncio.sleep(_CHECKED_EVERY)
+        raise self._failure
 
     async def _look_through(self) -> None:
         try:
@@ -103,8 +115,9 @@ class Delivering:
             while not await self._drain(key):
                 if clock() >= due:
                     due = clock() + await self._expire(key)
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(woken.wait(), min(_pause(attempt), max(0.0, due - clock())))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(_pause(attempt), max(0.0, due - clock()))):
+                        await woken.wait()
                 attempt = 0 if woken.is_set() else attempt + 1
                 woken.clear()
 

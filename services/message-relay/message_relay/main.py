@@ -1,6 +1,5 @@
 """The message-relay service, composed: every replica takes commands, and the one that holds the lease delivers."""
 
-import asyncio
 from functools import cached_property
 from typing import Final
 
@@ -12,6 +11,7 @@ from message_relay.taking import Taking
 from sandherd.bus.consuming import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.service import Service, serve
+from sandherd.bus.together import together
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 
@@ -33,14 +33,15 @@ class Relay:
 
     async def deliver(self) -> None:
         """Deliver whenever the lease is held."""
-        service, lease = self._service, self._lease
-        async with asyncio.TaskGroup() as group:
-            group.create_task(lease.keep(), name="lease")
-            while True:
-                service.meters.set("sandherd_lease_held", 0, lease=LEASE)
-                await lease.wait_held()
-                service.meters.set("sandherd_lease_held", 1, lease=LEASE)
-                await self._delivering.run()
+        await together(self._lease.keep(), self._deliver_while_held())
+
+    async def _deliver_while_held(self) -> None:
+        meters = self._service.meters
+        while True:
+            meters.set("sandherd_lease_held", 0, lease=LEASE)
+            await self._lease.wait_held()
+            meters.set("sandherd_lease_held", 1, lease=LEASE)
+            await self._delivering.run()
 
     @cached_property
     def _lease(self) -> Lease:

@@ -1,6 +1,5 @@
 """The monitor service, composed: one watch over the whole herd, held by one replica at a time."""
 
-import asyncio
 from typing import Final
 
 from monitor.acting import Acting
@@ -10,6 +9,7 @@ from monitor.watch import Watch
 from sandherd.bus.lease import Lease
 from sandherd.bus.publishing import Speaker
 from sandherd.bus.service import Service, serve
+from sandherd.bus.together import together
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 
@@ -34,28 +34,26 @@ def compose(settings: Settings) -> Service:
     service = Service(Principal.MONITOR, settings)
 
     async def watch() -> None:
-        await _watch_while_held(service)
+        lease = Lease(service.bus, LEASE, service.instance)
+        await together(lease.keep(), _watch_while_held(service, lease))
 
     service.background("watch", watch)
     return service
 
 
-async def _watch_while_held(service: Service) -> None:
-    lease = Lease(service.bus, LEASE, service.instance)
+async def _watch_while_held(service: Service, lease: Lease) -> None:
     speaker = Speaker(service.bus, Principal.MONITOR, service.instance)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(lease.keep(), name="lease")
-        while True:
-            service.meters.set("sandherd_lease_held", 0, lease=LEASE)
-            service.health.add("watch", lambda: None)
-            await lease.wait_held()
-            service.meters.set("sandherd_lease_held", 1, lease=LEASE)
-            follower = Follower(service.bus, f"monitor-follow-{service.instance}")
-            service.health.add("watch", follower.problem)
-            acting = Acting(service.bus, speaker)
-            limits = limits_of(service.settings)
-            watch = Watch(service.bus, lease, limits, acting=acting, follower=follower, meters=service.meters)
-            await watch.run(service.settings.check_interval)
+    limits = limits_of(service.settings)
+    while True:
+        service.meters.set("sandherd_lease_held", 0, lease=LEASE)
+        service.health.add("watch", lambda: None)
+        await lease.wait_held()
+        service.meters.set("sandherd_lease_held", 1, lease=LEASE)
+        follower = Follower(service.bus, f"monitor-follow-{service.instance}")
+        service.health.add("watch", follower.problem)
+        acting = Acting(service.bus, speaker)
+        watch = Watch(service.bus, lease, limits, acting=acting, follower=follower, meters=service.meters)
+        await watch.run(service.settings.check_interval)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import Delivery
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.bus.pulling import REBIND, DeafError
+from sandherd.bus.together import together
 from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING
 from sandherd.telemetry import logs
 from sandherd.telemetry.metrics import Meters
@@ -58,12 +59,8 @@ class Watch:
         """Watch until the lease is lost."""
         self._herd = await self._keeping.restore()
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow(), name="follow")
-                group.create_task(self._tick_on(check_interval), name="tick")
-                group.create_task(self._save_on(), name="save")
-                group.create_task(self._end_with_lease(), name="lease")
-        except* LeaseLostError:
+            await together(self._follow(), self._tick_on(check_interval), self._save_on(), self._end_with_lease())
+        except LeaseLostError:
             _log.warning("another watches now")
         finally:
             await self._leave()

@@ -133,7 +133,7 @@ async def test_a_relay_process_killed_in_the_middle_of_a_stream_of_messages_lose
     def heard() -> int:
         return sum(len(worker.heard) for worker in workers)
 
-    for goal in (7, 31, 58):
+    for goal in (7, 31):
         async with relay_process(world) as process:
             messages += [await world.send(sandbox) for sandbox in sandboxes for _ in range(10)]
             await world.until(lambda goal=goal: heard() >= goal)
@@ -142,7 +142,7 @@ async def test_a_relay_process_killed_in_the_middle_of_a_stream_of_messages_lose
         messages += [await world.send(sandbox) for sandbox in sandboxes for _ in range(10)]
         await world.until(lambda: all("acknowledged" in world.said[message] for message in messages))
     events = await world.stored()
-    assert heard() == len(messages) == 120
+    assert heard() == len(messages) == 90
     for message in messages:
         assert [event["type"] for event in events[message]] == DELIVERED
 

@@ -1,0 +1,175 @@
+"""A herd with workers that speak and a spawner that keeps records: everything around the monitor."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from message_relay.main import compose as compose_relay
+from monitor.main import compose
+from sandherd.bus.connection import Bus
+from sandherd.bus.service import Service
+from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import DELIVER, Principal
+from sandherd.stack.broker import Broker
+
+PROJECT = "default"
+NOT_SOON: dict[str, Any] = {
+    "dead_after": 3600,
+    "idle_after": 3600,
+    "stuck_after": 3600,
+    "finished_after": 3600,
+    "check_interval": 0.05,
+}
+
+
+class World:
+    """What happens around the monitor, what it says, and what it asks for."""
+
+    def __init__(self, herd: Broker, stack: AsyncExitStack) -> None:
+        self.herd = herd
+        self.stack = stack
+        self.changed = asyncio.Event()
+        self.said: list[dict[str, Any]] = []
+        self.commands: list[dict[str, Any]] = []
+        self.heard: list[str] = []
+        self.client: Bus
+        self.spawner: Bus
+        self._workers: dict[str, Bus] = {}
+        self._sequence = 0
+
+    async def open(self) -> "World":
+        self.client = await self.stack.enter_async_context(self.herd.bus(Principal.CLIENT))
+        self.spawner = await self.stack.enter_async_context(self.herd.bus(Principal.SPAWNER))
+        await self.client.client.subscribe(f"sandherd.v1.event.{PROJECT}.*.monitor.*", cb=self._on_event)
+        await self.client.client.subscribe(f"sandherd.v1.event.{PROJECT}.*.message.*", cb=self._on_event)
+        await self.client.client.flush()
+        taking = asyncio.create_task(self._take_commands())
+        self.stack.push_async_callback(self._cancel, taking)
+        return self
+
+    async def _cancel(self, task: "asyncio.Task[None]") -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def _on_event(self, msg: Msg) -> None:
+        self.said.append(json.loads(msg.data))
+        self.changed.set()
+
+    async def _take_commands(self) -> None:
+        """What the spawner is asked for; it does nothing about it."""
+        subscription = await self.spawner.js.pull_subscribe_bind(consumer="spawner-commands", stream="COMMANDS")
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    for msg in await subscription.fetch(10, timeout=1):
+                        self.commands.append(json.loads(msg.data))
+                        await msg.ack()
+                        self.changed.set()
+        finally:
+            await subscription.unsubscribe()
+
+    def of(self, event_type: str, sandbox: str | None = None) -> list[dict[str, Any]]:
+        return [event for event in self.said if event["type"] == event_type and sandbox in {None, event["subject"]}]
+
+    def asked(self, sandbox: str) -> list[str]:
+        """The reasons with which the spawner was asked to end a sandbox."""
+        return [said["data"]["reason"] for said in self.commands if said["data"].get("sandbox") == sandbox]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(40):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING) -> str:
+        payload = json.dumps({"state": state, "sandbox": sandbox}).encode()
+        await self.spawner.js.publish(f"$KV.sandboxes.{PROJECT}.{sandbox}", payload)
+        return sandbox
+
+    async def by_spawner(self, sandbox: str, event_type: str, **fields: Any) -> None:
+        await self._say(self.spawner, sandbox, f"/sandherd/spawner/{sandbox}", event_type, runtime="process", **fields)
+
+    async def by_worker(self, sandbox: str, event_type: str, **fields: Any) -> None:
+        if sandbox not in self._workers:
+            bus = self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox)
+            self._workers[sandbox] = await self.stack.enter_async_context(bus)
+        bus_of = self._workers[sandbox]
+        await self._say(bus_of, sandbox, f"/sandherd/sandbox/{sandbox}", event_type, **fields)
+
+    async def _say(self, bus: Bus, sandbox: str, source: str, event_type: str, **fields: Any) -> None:
+        self._sequence += 1
+        if event_type in {"agent.started", "agent.heartbeat"}:
+            fields["timestamp"] = datetime.now(UTC)
+        event = wrap(
+            EVENTS[event_type](**fields),
+            event_type,
+            source=source,
+            sequence=self._sequence,
+            project=PROJECT,
+            subject=sandbox,
+            sandboxid=sandbox,
+            taskid="task-1",
+            time=datetime.now(UTC),
+        )
+        await bus.publish_event(event)
+
+    async def born(self, sandbox: str) -> str:
+        """A sandbox that is wanted, runs, and has spoken."""
+        await self.record(sandbox)
+        await self.by_spawner(sandbox, "sandbox.requested")
+        await self.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
+        return sandbox
+
+    @asynccontextmanager
+    async def beating(self, sandbox: str, **fields: Any) -> AsyncIterator[None]:
+        """Heartbeats, as long as the block runs."""
+
+        async def beat() -> None:
+            while True:
+                await self.by_worker(sandbox, "agent.heartbeat", **fields)
+                await asyncio.sleep(0.1)
+
+        task = asyncio.create_task(beat())
+        try:
+            yield
+        finally:
+            await self._cancel(task)
+
+    async def call(self, sandbox: str, key: str, command: str = "ls") -> None:
+        """A tool call and its result, always the same."""
+        await self.by_worker(sandbox, "agent.tool_use", tool="Bash", tool_use_id=key, input={"command": command})
+        await self.by_worker(sandbox, "agent.tool_result", tool_use_id=key, result="nothing")
+
+    async def hear(self, sandbox: str) -> None:
+        """From now on the worker takes messages."""
+
+        async def on_message(msg: Msg) -> None:
+            message = InboxMessage.model_validate_json(msg.data)
+            self.heard.append(message.content)
+            await msg.respond(Receipt(message=message.message, outcome="acknowledged").model_dump_json().encode())
+
+        client = self._workers[sandbox].client
+        await client.subscribe(DELIVER.fill(project=PROJECT, sandbox=sandbox), cb=on_message)
+        await client.flush()
+
+    def monitor(self, **settings: float) -> Service:
+        return compose(self.herd.settings(Principal.MONITOR, **(NOT_SOON | settings)))
+
+    def relay(self) -> Service:
+        return compose_relay(self.herd.settings(Principal.MESSAGE_RELAY))
+
+
+@pytest.fixture
+async def world(herd: Broker) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        yield await World(herd, stack).open()

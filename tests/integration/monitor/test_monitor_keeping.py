@@ -1,0 +1,80 @@
+"""The snapshot in its bucket, and a stream that no longer has what follows it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from monitor.following import Follower
+from monitor.herd import Herd
+from monitor.keeping import Keeping
+from monitor.state import Seen
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import Registrar, write_secret
+from sandherd.contracts.subjects import Principal
+
+World = Any
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def herd_of(count: int, position: int) -> Herd:
+    herd = Herd()
+    for number in range(count):
+        herd.take(Seen("default", f"sbx-{number}", "agent.started", number + 1, NOW))
+    herd.position = position
+    return herd
+
+
+async def test_what_is_saved_comes_back_and_the_last_wins(world: World) -> None:
+    """Saved three times, in two sets of pieces that take turns."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        keeping = Keeping(bus)
+        assert (await keeping.restore()).live == {}
+        for count in (1, 4000, 7):
+            await keeping.save(herd_of(count, count), fence=3)
+        restored = await Keeping(bus).restore()
+    assert restored.live == herd_of(7, 7).live
+    assert restored.position == keeping.position == 7
+
+
+async def test_a_holder_that_was_paused_does_not_undo_what_its_successor_kept(world: World) -> None:
+    """Both restored the same; the successor saved; what the old one saves then is refused."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        await Keeping(bus).save(herd_of(1, 1), fence=1)
+        old, successor = Keeping(bus), Keeping(bus)
+        await old.restore()
+        await successor.restore()
+        await successor.save(herd_of(3, 30), fence=2)
+        await old.save(herd_of(2, 20), fence=1)
+        restored = await Keeping(bus).restore()
+    assert restored.position == 30
+    assert old.position == 1
+
+
+async def test_a_snapshot_that_lost_a_piece_is_passed_over(world: World) -> None:
+    """The stream is read from its first event instead."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        await Keeping(bus).save(herd_of(2, 9), fence=1)
+        await bus.publish("$KV.monitor.piece.1-a.0", b"x", msg_id="x")
+        restored = await Keeping(bus).restore()
+    assert (restored.position, restored.live) == (0, {})
+
+
+async def test_a_stream_that_no_longer_has_what_follows_is_read_from_its_first(world: World) -> None:
+    """Positions 1 to 5 are gone; a snapshot at 2 goes on with 6."""
+    for number in range(8):
+        await world.by_spawner(f"sbx-{number}", "sandbox.requested")
+    path = world.herd.home / "creds" / "test.creds"
+    write_secret(path, Registrar(world.herd.identity).mint_provisioner())
+    async with Bus.open(world.herd.url, name="t", identity=Identity.file(path), inbox="_INBOX_provisioner") as admin:
+        await admin.js.purge_stream("EVENTS", seq=6)
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        follower = Follower(bus, "monitor-follow-x")
+        await follower.start(2)
+        got: list[int] = []
+        while len(got) < 3:
+            got += [event.stream_sequence for event in await follower.next_batch()]
+        reached = await follower.reached(got[-1])
+        assert (await follower.reached(got[-1] - 1)).left >= 1
+        await follower.stop()
+    assert got == [6, 7, 8]
+    assert reached.left == 0
+    assert abs((datetime.now(UTC) - reached.asked_at).total_seconds()) < 60

@@ -1,0 +1,205 @@
+"""The monitor on a real broker: what it finds, that it acts once, and that it survives what comes."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import Principal
+
+World = Any
+
+
+async def test_a_silent_sandbox_is_found_dead_and_reported_once_while_another_lives(world: World) -> None:
+    """One event and one command with the reason; the one whose heart beats is left alone."""
+    await world.born("sbx-dead")
+    await world.born("sbx-alive")
+    async with world.beating("sbx-alive"), world.monitor(dead_after=1).running():
+        await world.until(lambda: world.asked("sbx-dead"))
+        await world.born("sbx-later")
+        await world.until(lambda: world.asked("sbx-later"))
+    [found] = world.of("monitor.dead_found", "sbx-dead")
+    assert found["data"]["rule"] == "dead"
+    assert found["data"]["age_seconds"] >= found["data"]["limit_seconds"] == 1
+    assert found["taskid"] == "task-1"
+    assert world.asked("sbx-dead") == ["dead"]
+    assert world.asked("sbx-alive") == []
+
+
+async def test_a_sandbox_that_never_spoke_is_visited_too(world: World) -> None:
+    """Only the spawner has ever said anything of it."""
+    await world.record("sbx-mute")
+    await world.by_spawner("sbx-mute", "sandbox.requested")
+    async with world.monitor(dead_after=0.5).running():
+        await world.until(lambda: world.asked("sbx-mute") == ["dead"])
+
+
+async def test_an_idle_one_is_found_although_it_beats_and_a_busy_one_is_not(world: World) -> None:
+    """A call in flight is activity; heartbeats are no work."""
+    await world.born("sbx-idle")
+    await world.born("sbx-busy")
+    await world.by_worker("sbx-busy", "agent.tool_use", tool="Bash", tool_use_id="1")
+    limits = {"dead_after": 1, "idle_after": 0.5, "stuck_after": 3}
+    async with world.beating("sbx-idle"), world.beating("sbx-busy"), world.monitor(**limits).running():
+        await world.until(lambda: world.asked("sbx-idle"))
+        await world.until(lambda: world.asked("sbx-busy"))
+    assert world.asked("sbx-idle") == ["idle"]
+    assert world.asked("sbx-busy") == ["stuck"]
+    assert [event["data"]["rule"] for event in world.of("monitor.idle_found")] == ["idle", "stuck"]
+
+
+async def test_a_finished_one_and_one_that_is_too_old(world: World) -> None:
+    """Each with its own reason."""
+    await world.born("sbx-done")
+    await world.by_worker("sbx-done", "agent.completed")
+    async with world.beating("sbx-done"), world.monitor(dead_after=1, finished_after=0.5).running():
+        await world.until(lambda: world.asked("sbx-done") == ["finished"])
+    await world.born("sbx-old")
+    async with world.monitor(max_age=0.5).running():
+        await world.until(lambda: world.asked("sbx-old") == ["too_old"])
+
+
+async def test_one_that_the_spawner_has_ended_is_forgotten_and_not_reported(world: World) -> None:
+    """Its last event was lost to the monitor; the record says that it is gone."""
+    await world.born("sbx-gone")
+    await world.record("sbx-gone", SandboxState.TERMINATED)
+    await world.by_spawner("sbx-unknown", "sandbox.requested")
+    await world.born("sbx-dead")
+    async with world.monitor(dead_after=0.5).running():
+        await world.until(lambda: world.asked("sbx-dead"))
+    assert world.asked("sbx-gone") == world.asked("sbx-unknown") == []
+
+
+async def test_a_restarted_monitor_knows_what_it_did_and_finds_what_happened_meanwhile(world: World) -> None:
+    """Stopped after a finding: the next one does not repeat it, and finds the one that fell silent in between."""
+    await world.born("sbx-1")
+    async with world.monitor(dead_after=0.5).running():
+        await world.until(lambda: world.asked("sbx-1"))
+    await world.born("sbx-2")
+    async with world.monitor(dead_after=0.5).running():
+        await world.until(lambda: world.asked("sbx-2"))
+    assert world.asked("sbx-1") == world.asked("sbx-2") == ["dead"]
+
+
+@pytest.mark.faults
+async def test_a_killed_monitor_is_followed_by_one_that_does_not_repeat_it(world: World) -> None:
+    """Kill -9 without a snapshot: the next one has the lease after its time, reads the stream, and goes on."""
+    await world.born("sbx-1")
+    settings = world.herd.settings(Principal.MONITOR)
+    environment = os.environ | {
+        "NATS_URL": settings.nats_url,
+        "SANDHERD_CREDENTIALS": str(settings.credentials),
+        "SANDHERD_DEAD_AFTER": "0.5",
+        "SANDHERD_CHECK_INTERVAL": "0.1",
+    }
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "monitor.main", env=environment)
+    await world.until(lambda: world.asked("sbx-1"))
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    await world.born("sbx-2")
+    async with world.monitor(dead_after=0.5).running():
+        await world.until(lambda: world.asked("sbx-2"))
+    assert world.asked("sbx-1") == world.asked("sbx-2") == ["dead"]
+
+
+async def test_of_two_monitors_one_acts_and_the_other_takes_over(world: World) -> None:
+    """Each finding is reported once, and when the first leaves, the second goes on."""
+    await world.born("sbx-1")
+    async with world.monitor(dead_after=0.5).running() as second:
+        async with world.monitor(dead_after=0.5).running():
+            await world.until(lambda: world.asked("sbx-1"))
+        await world.born("sbx-2")
+        await world.until(lambda: world.asked("sbx-2"))
+        assert second.health.problems() == {}
+    assert world.asked("sbx-1") == world.asked("sbx-2") == ["dead"]
+
+
+async def test_nobody_is_dead_because_the_broker_was(world: World) -> None:
+    """The broker fell and came back: silence counts from its return on, and not from before."""
+    await world.born("sbx-other")
+    async with world.monitor(dead_after=1.5).running():
+        await world.born("sbx-1")
+        begun = time.monotonic()
+        while time.monotonic() - begun < 0.8:
+            await world.by_worker("sbx-other", "agent.waiting")
+        silent = time.monotonic() - begun
+        await world.herd.kill()
+        await world.herd.restart()
+        await world.until(lambda: world.asked("sbx-1"))
+    [found] = world.of("monitor.dead_found", "sbx-1")
+    assert found["data"]["age_seconds"] >= 1.5 + silent
+
+
+async def test_a_follower_that_was_deleted_is_made_anew_and_nothing_is_missed(world: World) -> None:
+    """Its consumer is taken away from under it; what comes then is found all the same."""
+    await world.born("sbx-1")
+    async with world.monitor(dead_after=0.5).running() as service:
+        await world.until(lambda: world.asked("sbx-1"))
+        async with world.herd.bus(Principal.MONITOR) as bus:
+            await bus.js.delete_consumer("EVENTS", f"monitor-follow-{service.instance}")
+        await world.born("sbx-2")
+        await world.until(lambda: world.asked("sbx-2"))
+    assert world.asked("sbx-2") == ["dead"]
+
+
+async def test_an_agent_that_loops_is_nudged_once_and_its_answer_is_judged(world: World) -> None:
+    """Through the real relay: analysed, decided, heard by the worker; then another call, and it has obeyed."""
+    await world.born("sbx-1")
+    await world.hear("sbx-1")
+    async with world.relay().running(), world.monitor().running():
+        for number in range(6):
+            await world.call("sbx-1", str(number))
+        await world.until(lambda: world.heard)
+        await world.until(lambda: world.of("message.acknowledged"))
+        await world.call("sbx-1", "other", command="cat notes")
+        await world.until(lambda: world.of("monitor.intervention_outcome"))
+        for number in range(10, 16):
+            await world.call("sbx-1", str(number))
+        await world.call("sbx-1", "last", command="end")
+        await world.born("sbx-2")
+    [analysed], [decided] = world.of("monitor.guardian_analysed"), world.of("monitor.intervention_decided")
+    [outcome] = world.of("monitor.intervention_outcome")
+    assert analysed["data"]["rule"] == decided["data"]["rule"] == "loop"
+    assert len(analysed["data"]["evidence"]) >= 4
+    assert world.heard == [decided["data"]["message"]]
+    assert "times in a row" in world.heard[0]
+    assert outcome["data"] == {"correlation_id": decided["data"]["correlation_id"], "outcome": "obeyed"}
+    assert [event["data"].get("message_type") for event in world.of("message.queued")] == ["guardian_nudge"]
+
+
+async def test_a_nudge_that_can_not_be_delivered_is_said_so(world: World) -> None:
+    """The sandbox is gone when the relay gets it: rejected, and so undelivered."""
+    await world.born("sbx-1")
+    await world.record("sbx-1", SandboxState.TERMINATED)
+    async with world.relay().running(), world.monitor().running():
+        for number in range(4):
+            await world.call("sbx-1", str(number))
+        await world.until(lambda: world.of("monitor.intervention_outcome"))
+    assert [event["data"]["outcome"] for event in world.of("monitor.intervention_outcome")] == ["undelivered"]
+
+
+async def test_the_monitors_own_events_have_no_gap(world: World) -> None:
+    """One source per process, numbered from 1."""
+    for number in range(5):
+        await world.born(f"sbx-{number}")
+    async with world.monitor(dead_after=0.5).running():
+        await world.until(lambda: all(world.asked(f"sbx-{number}") for number in range(5)))
+    assert [event["sequence"] for event in world.of("monitor.dead_found")] == [1, 2, 3, 4, 5]
+    assert len({event["source"] for event in world.of("monitor.dead_found")}) == 1
+
+
+async def test_content_that_breaks_the_contract_is_a_sign_of_life_and_nothing_more(world: World) -> None:
+    """Garbage on a worker's own subjects stops nothing; others are watched on."""
+    await world.born("sbx-1")
+    await world.born("sbx-2")
+    for payload in (b"", b"garbage", b"{}", b"\xff" * 100):
+        await world._workers["sbx-1"].publish(
+            "sandherd.v1.event.default.sbx-1.agent.tool_use", payload, msg_id=repr(payload)
+        )
+    async with world.monitor(dead_after=0.5).running():
+        await world.until(lambda: world.asked("sbx-1") and world.asked("sbx-2"))
