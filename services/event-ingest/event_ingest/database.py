@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -79,6 +79,7 @@ class Database:
         self._sizes = writers, readers
         self._problem: str | None = "not looked at yet"
         self._back = asyncio.Event()
+        self._looked = asyncio.Event()
         self._poked = asyncio.Event()
         self._write: Pool
         self._read: Pool
@@ -142,6 +143,9 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self, pool: Callable[[], Pool]) -> AsyncIterator[Connection]:
+        if not self._looked.is_set():  # right after the start it is not known yet
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._looked.wait(), _CONNECT_TIMEOUT)
         if self._problem is not None:
             raise DatabaseAwayError(self._problem)
         try:
@@ -173,6 +177,7 @@ class Database:
         if (problem is None) != (self._problem is None):
             _log.info("the database is there" if problem is None else "the database is away", problem=problem)
         self._problem = problem
+        self._looked.set()
         (self._back.clear if problem else self._back.set)()
 
     @asynccontextmanager
@@ -198,6 +203,8 @@ class Database:
                 "statement_timeout": str(int(timeout * 1000)),
                 "idle_in_transaction_session_timeout": str(int(timeout * 2000)),
                 "timezone": "UTC",
+                # What is acknowledged to the broker is on disk, whatever the server is set to.
+                "synchronous_commit": "on",
             },
         )
 

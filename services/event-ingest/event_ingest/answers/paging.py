@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from sandherd.contracts.names import FLEET
 
@@ -63,7 +64,7 @@ def cut(
     """The first rows, at most `limit`, whose items together are not over `budget` bytes as JSON; but at least one."""
     items: list[ItemT] = []
     for made in map(item, rows[:limit]):
-        budget -= len(made.model_dump_json()) + 1
+        budget -= len(to_json(made)) + 1
         if items and budget < 0:
             break
         items.append(made)

@@ -1,0 +1,247 @@
+"""A history that is written without a broker, voices that speak on a real one, and the service between them."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import asyncpg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from event_ingest.database import Database
+from event_ingest.ingest import Ingest
+from event_ingest.main import compose
+from event_ingest.schema import Schema
+from sandherd.bus.connection import Bus
+from sandherd.bus.consuming import Delivery, Outcome
+from sandherd.bus.service import Service
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.requests import Request
+from sandherd.contracts.subjects import Principal, event_subject
+from sandherd.stack.broker import Broker
+from sandherd.telemetry.metrics import Meters
+
+BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+SPEAKERS = {
+    "agent": Principal.WORKER,
+    "task": Principal.SPAWNER,
+    "sandbox": Principal.SPAWNER,
+    "message": Principal.MESSAGE_RELAY,
+    "monitor": Principal.MONITOR,
+}
+
+
+class Script:
+    """Writes what is said in a herd: each source numbered from 1, a second apart."""
+
+    def __init__(self) -> None:
+        self.numbers: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.clock = BEGUN
+
+    def say(
+        self,
+        event_type: str,
+        entity: str,
+        source: str,
+        *,
+        project: str = "default",
+        taskid: str | None = None,
+        sandboxid: str | None = None,
+        **data: Any,
+    ) -> Envelope[Any]:
+        self.numbers[project, source] += 1
+        self.clock += timedelta(seconds=1)
+        return wrap(
+            EVENTS[event_type](**data),
+            event_type,
+            source=source,
+            sequence=self.numbers[project, source],
+            project=project,
+            subject=entity,
+            time=self.clock,
+            taskid=taskid,
+            sandboxid=sandboxid,
+        )
+
+    def agent(self, event_type: str, sandbox: str, **said: Any) -> Envelope[Any]:
+        return self.say(event_type, sandbox, f"/sandherd/sandbox/{sandbox}", sandboxid=sandbox, **said)
+
+    def spawner(self, event_type: str, entity: str, **said: Any) -> Envelope[Any]:
+        return self.say(event_type, entity, f"/sandherd/spawner/{entity}", **said)
+
+    def messages(self, sandbox: str, count: int, *, project: str = "default") -> list[Envelope[Any]]:
+        return [
+            self.agent("agent.message", sandbox, project=project, content=f"word {place}", content_length=6)
+            for place in range(count)
+        ]
+
+    def heartbeat(self, sandbox: str, *, project: str = "default") -> Envelope[Any]:
+        return self.agent("agent.heartbeat", sandbox, project=project, timestamp=self.clock)
+
+    def life(self, task: str, sandbox: str, *, project: str = "default") -> list[Envelope[Any]]:
+        """What the spawner says of one task that ends well."""
+        task_event = partial(self.spawner, entity=task, project=project, taskid=task)
+        own = partial(self.spawner, entity=sandbox, project=project, taskid=task, sandboxid=sandbox, runtime="process")
+        return [
+            task_event("task.submitted", task="compute C(50, 25)", harness="command", runtime="process"),
+            own("sandbox.requested"),
+            task_event("task.assigned", sandboxid=sandbox, sandbox=sandbox, attempt=1),
+            own("sandbox.spawned", isolation="bubblewrap"),
+            own("sandbox.running"),
+            task_event("task.running", sandboxid=sandbox, sandbox=sandbox, attempt=1),
+            task_event("task.completed", sandboxid=sandbox, sandbox=sandbox, attempt=1, result={"exit_code": 0}),
+            own("sandbox.stopping", reason="completed"),
+            own("sandbox.terminated", reason="completed", exit_code=0),
+        ]
+
+
+def delivered(events: Iterable[Envelope[Any]], first: int = 1) -> list[Delivery]:
+    """The events as EVENTS would deliver them, in this order."""
+    return [
+        Delivery(event_subject(event.project, event.subject, event.type), event.to_json(), "EVENTS", place, 1, BEGUN)
+        for place, event in enumerate(events, first)
+    ]
+
+
+class History:
+    """A database and what writes it, without a broker."""
+
+    def __init__(self, database: Database, url: str) -> None:
+        self.database = database
+        self.url = url
+        self.ingest = Ingest(database, Meters(CollectorRegistry()))
+        self.place = 1
+
+    delivered = staticmethod(delivered)
+
+    async def hear(self, events: Sequence[Envelope[Any]]) -> list[Outcome]:
+        """Store events, as one batch."""
+        deliveries = delivered(events, self.place)
+        self.place += len(deliveries)
+        return list(await self.ingest.handle(deliveries))
+
+    async def rows(self, statement: str, *values: Any) -> list[dict[str, Any]]:
+        async with self.database.reading() as connection:
+            return [dict(row) for row in await connection.fetch(statement, *values)]
+
+    async def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """The read tables, whole."""
+        keys = {
+            "tasks": "project, task",
+            "sandboxes": "project, sandbox",
+            "messages": "project, message",
+            "sources": "project, source, entity",
+        }
+        return {name: await self.rows(f"select * from {name} order by {key}") for name, key in keys.items()}
+
+
+@asynccontextmanager
+async def opened_history(url: str) -> AsyncIterator[History]:
+    database = Database(url, Schema(lambda: datetime.now(UTC)).prepare)
+    keeping = asyncio.create_task(database.keep())
+    try:
+        assert await database.back(20)
+        yield History(database, url)
+    finally:
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+
+
+@pytest.fixture
+def open_history() -> Any:
+    """For tests that run a loop of their own."""
+    return opened_history
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def history(postgres: str) -> AsyncIterator[History]:
+    async with opened_history(postgres) as opened:
+        yield opened
+
+
+class Herd:
+    """A broker, voices on it with their own credentials, and askers."""
+
+    def __init__(self, broker: Broker, postgres: str, stack: AsyncExitStack) -> None:
+        self.broker = broker
+        self.postgres = postgres
+        self._stack = stack
+        self._buses: dict[tuple[str, ...], Bus] = {}
+
+    async def bus(self, principal: Principal, *, project: str = "default", sandbox: str = "") -> Bus:
+        key = principal, project, sandbox
+        if key not in self._buses:
+            opening = self.broker.bus(principal, project=project, sandbox=sandbox)
+            self._buses[key] = await self._stack.enter_async_context(opening)
+        return self._buses[key]
+
+    async def say(self, events: Iterable[Envelope[Any]]) -> None:
+        """Publish each with the credential of who may say it, until the broker has all."""
+        await asyncio.gather(*[self._say(event) for event in events])
+
+    async def _say(self, event: Envelope[Any]) -> None:
+        await (await self._voice(event)).publish_event(event)
+
+    async def _voice(self, event: Envelope[Any]) -> Bus:
+        principal = SPEAKERS[event.type.partition(".")[0]]
+        if principal is Principal.WORKER:
+            return await self.bus(principal, project=event.project, sandbox=event.subject)
+        return await self.bus(principal)
+
+    async def voices(self, events: Sequence[Envelope[Any]]) -> None:
+        """Open the connections first, one after the other."""
+        for event in events:
+            await self._voice(event)
+
+    async def ask(self, request: Request[Any], project: str = "fleet") -> Any:
+        bound = Principal.OPERATOR if project == "fleet" else Principal.CLIENT
+        asker = await self.bus(bound, project="default" if project == "fleet" else project)
+        return await asker.ask(request, project)
+
+    def service(self, **settings: Any) -> Service:
+        return compose(self.broker.settings(Principal.EVENT_INGEST, database_url=self.postgres, **settings))
+
+    async def stored(self, count: int, seconds: float = 30) -> None:
+        """Wait until so many events are in the database."""
+        connection = await asyncpg.connect(self.postgres)
+        try:
+            await until(partial(self._has, connection, count), seconds)
+        finally:
+            await connection.close()
+
+    async def _has(self, connection: Any, count: int) -> bool:
+        stored = await connection.fetchval("select count(*) from events")
+        assert stored <= count
+        return bool(stored == count)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
+    """Wait for a condition, looking often."""
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def world(herd: Broker, postgres: str) -> AsyncIterator[Herd]:
+    """The broker and the database, with nobody in between."""
+    async with AsyncExitStack() as stack:
+        yield Herd(herd, postgres, stack)
+
+
+@pytest.fixture
+async def running(world: Herd) -> AsyncIterator[Herd]:
+    """The same, with event-ingest at work."""
+    async with world.service().running():
+        yield world

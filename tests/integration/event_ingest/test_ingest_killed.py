@@ -1,0 +1,95 @@
+"""Killed at the worst moment, or two at once: every event is stored, and none twice."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.subjects import Principal
+
+SANDBOXES = 8
+EVENTS_EACH = 375
+KILLS = 3
+DIE_AFTER_COMMIT = """
+import os, signal
+from event_ingest import ingest, main
+store, left = ingest.store, [3]
+async def store_and_die(database, batch):
+    stored = await store(database, batch)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return stored
+ingest.store = store_and_die
+main.main()
+"""
+"""event-ingest as it is, killed after its third commit and before that batch is acknowledged."""
+
+
+async def _start(world: Any, program: str) -> Process:
+    settings = world.broker.settings(Principal.EVENT_INGEST)
+    environment = os.environ | {
+        "NATS_URL": world.broker.url,
+        "SANDHERD_CREDENTIALS": str(settings.credentials),
+        "DATABASE_URL": world.postgres,
+        "SANDHERD_INGEST_BATCH": "100",
+        "SANDHERD_LOG_LEVEL": "error",
+    }
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environment, stdout=DEVNULL)
+
+
+async def _end(process: Process) -> None:
+    process.terminate()
+    async with asyncio.timeout(20):
+        assert await process.wait() == 0
+
+
+async def _say_all(world: Any, script: Any) -> int:
+    events = [script.messages(f"sbx-{place}", EVENTS_EACH) for place in range(SANDBOXES)]
+    await world.voices([own[0] for own in events])
+    for own in events:
+        await world.say(own)
+    return SANDBOXES * EVENTS_EACH
+
+
+async def _audit_is_clean(world: Any, count: int) -> Any:
+    async with world.service().running():
+        while True:
+            audit = await world.ask(AskAudit())
+            if audit.unstored == 0:
+                break
+            await asyncio.sleep(0.05)
+    assert (audit.event_count, audit.missing, audit.sources, audit.dead) == (count, 0, [], 0)
+    return audit
+
+
+@pytest.mark.faults
+async def test_killed_between_commit_and_acknowledgement(world: Any, script: Any) -> None:
+    """Killed with a batch committed and not acknowledged, again and again: what comes again is refused and counted."""
+    count = await _say_all(world, script)
+    for _ in range(KILLS):
+        process = await _start(world, DIE_AFTER_COMMIT)
+        async with asyncio.timeout(30):
+            assert await process.wait() == -signal.SIGKILL
+    process = await _start(world, "from event_ingest.main import main; main()")
+    await world.stored(count, seconds=60)
+    await _end(process)
+    audit = await _audit_is_clean(world, count)
+    assert audit.duplicates_refused > 0
+
+
+@pytest.mark.faults
+async def test_two_at_once_share_the_work(world: Any, script: Any) -> None:
+    """Two processes on one durable consumer and one database, started at once on an empty one: nothing is stored twice,
+    counted twice or left out, and both end in order."""
+    started = await asyncio.gather(*[_start(world, "from event_ingest.main import main; main()") for _ in range(2)])
+    count = await _say_all(world, script)
+    await world.stored(count, seconds=60)
+    for process in started:
+        await _end(process)
+    await _audit_is_clean(world, count)

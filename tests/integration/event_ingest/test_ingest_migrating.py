@@ -1,0 +1,90 @@
+"""The schema goes forward, each file once, whoever starts first, and never past a file that was edited."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from event_ingest.migrating import Migration, MigrationRefusedError, migrate, read_migrations
+from sandherd.stack.postgres import PostgresServer
+
+ONE = Migration(1, "one", "create table one (n int)")
+TWO = Migration(2, "two", "alter table one add m int")
+
+
+@pytest.fixture
+async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
+    name = f"empty_{uuid4().hex}"
+    await postgres_server.create_database(name)
+    yield postgres_server.url(name)
+    await postgres_server.drop_database(name)
+
+
+async def _with(url: str, *migrations: Migration) -> list[int]:
+    connection = await asyncpg.connect(url)
+    try:
+        return await migrate(connection, migrations or read_migrations())
+    finally:
+        await connection.close()
+
+
+async def _has_table(url: str, name: str) -> bool:
+    connection = await asyncpg.connect(url)
+    try:
+        return bool(await connection.fetchval("select to_regclass($1) is not null", name))
+    finally:
+        await connection.close()
+
+
+async def test_each_file_once_and_later_ones_on_top(empty: str) -> None:
+    """What is applied is not applied again, and a new file is applied alone."""
+    assert await _with(empty, ONE) == [1]
+    assert await _with(empty, ONE) == []
+    assert await _with(empty, ONE, TWO) == [2]
+    assert await _with(empty, ONE, TWO) == []
+
+
+async def test_two_replicas_at_once(empty: str) -> None:
+    """Of several that start at once, one migrates and the others wait for it."""
+    done = await asyncio.gather(*[_with(empty) for _ in range(4)])
+    assert sorted(done, key=len)[-1] == [migration.number for migration in read_migrations()]
+    assert [len(numbers) for numbers in done].count(0) == 3
+
+
+async def test_an_edited_file_is_refused(empty: str) -> None:
+    """A file that changed after it was applied stops the service, and nothing is done."""
+    await _with(empty, ONE)
+    edited = Migration(1, "one", "create table one (n bigint)")
+    with pytest.raises(MigrationRefusedError, match=r"migration 1 \(one\) was edited"):
+        await _with(empty, edited, TWO)
+    assert await _with(empty, ONE, TWO) == [2]
+
+
+async def test_a_database_of_a_newer_version_is_refused(empty: str) -> None:
+    """A service that is too old for the database says so and touches nothing."""
+    await _with(empty, ONE, TWO)
+    with pytest.raises(MigrationRefusedError, match="too old"):
+        await _with(empty, ONE)
+
+
+async def test_a_file_that_fails_changes_nothing(empty: str) -> None:
+    """A broken file is undone whole; the ones before it stay."""
+    broken = Migration(2, "broken", "create table two (n int); create nonsense")
+    with pytest.raises(MigrationRefusedError, match="broken"):
+        await _with(empty, ONE, broken)
+    assert await _has_table(empty, "one")
+    assert not await _has_table(empty, "two")
+    assert await _with(empty, ONE, TWO) == [2]
+
+
+async def test_the_service_ends_where_it_must_not_write(world: Any, postgres: str) -> None:
+    """With an edited file the service stops with an error instead of writing into a schema it does not know."""
+    connection = await asyncpg.connect(postgres)
+    await connection.execute("update schema_migrations set sha256 = 'edited'")
+    await connection.close()
+    with pytest.raises(MigrationRefusedError, match="edited"):
+        async with asyncio.timeout(20):
+            await world.service().run()

@@ -1,0 +1,94 @@
+"""The order in which events are stored, and how often they come, changes nothing of what is read."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def _story(script: Any) -> list[Any]:
+    """Two tasks, one of which is tried twice, messages, and an agent that speaks in between."""
+    retried = {"project": "default", "taskid": "task-2"}
+    events = script.life("task-1", "sbx-1")
+    events += script.messages("sbx-1", 3)
+    events += [script.heartbeat("sbx-1"), script.heartbeat("sbx-1")]
+    events += [
+        script.spawner("task.submitted", "task-2", **retried, task="t\x00", harness="command", runtime="process"),
+        script.spawner("task.assigned", "task-2", **retried, sandbox="sbx-2"),
+        script.spawner("sandbox.requested", "sbx-2", **retried, runtime="process"),
+        script.spawner("sandbox.failed", "sbx-2", **retried, runtime="process", error="no", error_type="start"),
+        script.spawner("task.failed", "task-2", **retried, error="no", error_type="start"),
+        script.spawner("task.retry_scheduled", "task-2", **retried, attempt=2, not_before=script.clock, error="no"),
+        script.spawner("task.assigned", "task-2", **retried, attempt=2, sandbox="sbx-3"),
+        script.spawner("task.running", "task-2", **retried, attempt=2, sandbox="sbx-3"),
+        script.spawner("task.cancelled", "task-2", **retried, attempt=2, sandbox="sbx-3", reason="enough"),
+    ]
+    for name, last in (("message-1", "acknowledged"), ("message-2", "delivered")):
+        said = {"source": f"/sandherd/message-relay/{name}", "message_id": name}
+        events.append(script.say("message.queued", "sbx-1", **said, content_length=2, sender_id="me"))
+        events.append(script.say("message.delivered", "sbx-1", **said, delivery_ms=1.5))
+        if last == "acknowledged":
+            events.append(script.say("message.acknowledged", "sbx-1", **said))
+    return [*events, script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)]
+
+
+async def _tell(history: Any, batches: list[list[Any]]) -> Any:
+    async with history.database.writing() as connection:
+        await connection.execute(
+            "delete from events; delete from sources; delete from tasks; delete from sandboxes; delete from messages"
+        )
+    for batch in batches:
+        await history.hear(batch)
+    return await history.tables()
+
+
+def _cut(events: list[Any], sizes: list[int]) -> list[list[Any]]:
+    batches, start = [], 0
+    for size in sizes:
+        batches.append(events[start : start + size])
+        start += size
+    return [batch for batch in [*batches, events[start:]] if batch]
+
+
+def test_any_order_and_any_repetition_tell_the_same(postgres: str, script: Any, open_history: Any) -> None:
+    """Whatever the order, the repetitions and the batches, the read tables end the same as in the order it was said."""
+    events = _story(script)
+    places = st.permutations(range(len(events)))
+    repeated = st.lists(st.integers(0, len(events) - 1), max_size=20)
+    with asyncio.Runner() as runner:
+        opening = open_history(postgres)
+        history = runner.run(opening.__aenter__())
+        expected = runner.run(_tell(history, [[event] for event in events]))
+
+        @settings(max_examples=60, deadline=None)
+        @given(places, repeated, st.lists(st.integers(1, 12), max_size=8), st.randoms(use_true_random=False))
+        def check(order: list[int], again: list[int], sizes: list[int], random: Any) -> None:
+            told = [events[place] for place in (*order, *again)]
+            random.shuffle(told)
+            assert runner.run(_tell(history, _cut(told, sizes))) == expected
+
+        check()
+        runner.run(opening.__aexit__(None, None, None))
+    _check_sense(expected)
+
+
+def _check_sense(tables: Any) -> None:
+    """What is the same in every order is also right."""
+    first, second = tables["tasks"]
+    assert (first["state"], first["sandbox"], first["result"]) == ("completed", "sbx-1", '{"exit_code": 0}')
+    assert (second["state"], second["attempt"], second["sandbox"], second["error"]) == (
+        "cancelled",
+        2,
+        "sbx-3",
+        "enough",
+    )
+    assert second["text"] == "t\N{REPLACEMENT CHARACTER}"
+    assert [(row["sandbox"], row["state"], row["task"], row["attempt"]) for row in tables["sandboxes"]] == [
+        ("sbx-1", "terminated", "task-1", 1),
+        ("sbx-2", "failed", "task-2", 1),
+        ("sbx-3", None, "task-2", 2),
+    ]
+    assert [row["state"] for row in tables["messages"]] == ["acknowledged", "delivered"]
+    voice = next(row for row in tables["sources"] if row["source"] == "/sandherd/sandbox/sbx-1")
+    assert (voice["stored"], voice["highest"], voice["closing"], voice["heartbeats"]) == (6, 6, 6, 2)

@@ -1,0 +1,243 @@
+"""The service on a real broker: what it is asked for, and what it says when something it rests on is away."""
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sandherd.bus.connection import RefusedError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import (
+    AskAudit,
+    AskDead,
+    AskEvents,
+    AskOutput,
+    AskTrajectory,
+    PastSandboxes,
+    PastTasks,
+    RequeueEventIngest,
+)
+from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
+
+
+async def test_what_was_said_is_answered(running: Any, script: Any) -> None:
+    """Said by its own credential, stored, and answered to a person of the project; not to one of another."""
+    events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 5)]
+    await running.say(events)
+    await running.stored(len(events))
+    own = await running.ask(AskEvents(sandbox="sbx-1"), "default")
+    assert sorted(event.envelope["id"] for event in own.events) == sorted(
+        str(event.id) for event in events if event.sandboxid == "sbx-1"
+    )
+    assert own.events[0].envelope["specversion"] == "1.0"
+    assert (await running.ask(AskTrajectory(sandbox="sbx-1"), "default")).trajectory_events == 10
+    assert [task.task for task in (await running.ask(PastTasks(), "default")).tasks] == ["task-1"]
+    assert [box.events for box in (await running.ask(PastSandboxes(), "default")).sandboxes] == [10]
+    assert (await running.ask(AskEvents(), "other")).events == []
+    assert (await running.ask(PastTasks(), "other")).tasks == []
+    assert (await running.ask(AskAudit(), "other")).event_count == 0
+
+
+async def test_audit_sees_a_gap_and_none_that_is_not_there(running: Any, script: Any) -> None:
+    """A number left out is missing and named, until it is said; a number used twice does not hide another."""
+    events = script.messages("sbx-1", 10)
+    ending = script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)
+    held_back, told = events[3:6], [*events[:3], *events[6:], ending]
+    twice = script.messages("sbx-2", 4)
+    twice[2] = twice[2].model_copy(update={"sequence": 2})
+    await running.say([*told, *twice])
+    await running.stored(12)
+    audit = await _settled(running)
+    by_source = {source.source: source for source in audit.sources}
+    gap = by_source["/sandherd/sandbox/sbx-1"]
+    assert [(gap.first, gap.last) for gap in gap.gaps] == [(4, 6)]
+    assert (gap.stored, gap.highest, gap.missing, gap.closed, gap.sandbox) == (8, 11, 3, True, "sbx-1")
+    other = by_source["/sandherd/sandbox/sbx-2"]
+    assert [(gap.first, gap.last) for gap in other.gaps] == [(3, 3)]
+    assert (audit.missing, audit.event_count, audit.source_count, audit.dead) == (4, 12, 2, 0)
+    await running.say(held_back)
+    await running.stored(15)
+    audit = await _settled(running, sandbox="sbx-1")
+    assert (audit.missing, audit.source_count, audit.sources[0].stored) == (0, 1, 11)
+
+
+async def _settled(running: Any, **asked: Any) -> Any:
+    """An audit with nothing on its way."""
+    while True:
+        audit = await running.ask(AskAudit(**asked))
+        if audit.unstored == 0:
+            return audit
+        await asyncio.sleep(0.01)
+
+
+async def test_audit_of_a_sandbox_is_of_every_voice_about_it(running: Any, script: Any) -> None:
+    """The worker, the spawner's records of the sandbox and its task, and the relay's of its messages; no other."""
+    said = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
+    events = [
+        *script.life("task-1", "sbx-1"),
+        *script.messages("sbx-1", 2),
+        script.say("message.queued", "sbx-1", **said, content_length=1),
+        *script.life("task-2", "sbx-2"),
+        *script.messages("sbx-2", 2),
+    ]
+    await running.say(events)
+    await running.stored(len(events))
+    audit = await _settled(running, sandbox="sbx-1")
+    assert {source.source: (source.stored, source.closed) for source in audit.sources} == {
+        "/sandherd/sandbox/sbx-1": (2, False),
+        "/sandherd/spawner/sbx-1": (5, True),
+        "/sandherd/spawner/task-1": (4, True),
+        "/sandherd/message-relay/message-1": (1, False),
+    }
+    assert (audit.source_count, audit.event_count, audit.missing) == (4, 12, 0)
+
+
+async def test_terminal_output_in_pages(running: Any) -> None:
+    """Each chunk once, in order, whatever the limit; bytes that are no text are replaced; no other sandbox's."""
+    chunks = [f"line {place}\n".encode() for place in range(25)] + [b"\xff\xfe\x1b[0m"]
+    for sandbox, said in (("sbx-1", chunks), ("sbx-2", [b"other"])):
+        bus = await running.bus(Principal.WORKER, sandbox=sandbox)
+        for place, chunk in enumerate(said):
+            await bus.publish(OUTPUT.fill(project="default", sandbox=sandbox), chunk, msg_id=f"{sandbox}-{place}")
+    shown: list[str] = []
+    question = AskOutput(sandbox="sbx-1", limit=10)
+    while True:
+        page = await running.ask(question, "default")
+        shown += [chunk.text for chunk in page.chunks]
+        if page.next_cursor is None:
+            break
+        question = question.model_copy(update={"cursor": page.next_cursor})
+    assert shown == [chunk.decode(errors="replace") for chunk in chunks]
+    assert (await running.ask(AskOutput(sandbox="sbx-1"), "other")).chunks == []
+
+
+async def test_output_that_does_not_fit_one_answer(running: Any) -> None:
+    """Control characters grow sixfold in JSON; the pages get shorter and nothing is lost."""
+    bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
+    chunk = b"\x1b" * 100_000
+    for place in range(4):
+        await bus.publish(OUTPUT.fill(project="default", sandbox="sbx-1"), chunk, msg_id=str(place))
+    seen, cursor = 0, None
+    while True:
+        page = await running.ask(AskOutput(sandbox="sbx-1", cursor=cursor), "default")
+        seen += sum(len(chunk.text) for chunk in page.chunks)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == 400_000
+
+
+async def test_dead_letters_are_shown_and_put_back(running: Any, script: Any) -> None:
+    """Newest first, the payload only by number; what can be handled now leaves DEAD and is in the history."""
+    bus = await running.bus(Principal.WORKER, sandbox="sbx-1")
+    good = script.messages("sbx-1", 3)
+    subject = event_subject("default", "sbx-1", "agent.message")
+    for place in range(3):
+        await bus.publish(subject, json.dumps({"bad": place}).encode(), msg_id=f"bad-{place}")
+    await running.say(good)
+    await running.stored(3)
+    letters = await _dead(running, 3)
+    assert [letter.payload for letter in letters.letters] == [None] * 3
+    assert [letter.number for letter in letters.letters] == [3, 2, 1]
+    assert {letter.reason.code for letter in letters.letters} == {Code.INVALID_FIELD}
+    one = (await running.ask(AskDead(number=2))).letters[0]
+    assert json.loads(one.payload) == {"bad": 1}
+    first = await running.ask(AskDead(limit=2))
+    second = await running.ask(AskDead(limit=2, cursor=first.next_cursor))
+    assert [letter.number for letter in (*first.letters, *second.letters)] == [3, 2, 1]
+    assert (await running.ask(RequeueEventIngest(number=1))).outcome == "dead"
+    assert (await running.ask(AskDead(service="spawner"))).letters == []
+    with pytest.raises(RefusedError) as refused:
+        await running.ask(AskDead(number=99))
+    assert refused.value.problem.code is Code.NOT_FOUND
+
+
+async def _dead(running: Any, count: int) -> Any:
+    while True:
+        letters = await running.ask(AskDead())
+        if len(letters.letters) == count:
+            return letters
+        await asyncio.sleep(0.01)
+
+
+async def test_a_dead_letter_that_can_be_stored_now_is_stored(
+    running: Any, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event of a type this version did not know lies in DEAD until it does; then it is put back, once."""
+    from sandherd.contracts.events import EVENTS
+
+    known = dict(EVENTS)
+    [event] = script.messages("sbx-1", 1)
+    monkeypatch.delitem(EVENTS, "agent.message")
+    await running.say([event])
+    await _dead(running, 1)
+    monkeypatch.setitem(EVENTS, "agent.message", known["agent.message"])
+    assert (await running.ask(RequeueEventIngest(number=1))).outcome == "done"
+    await running.stored(1)
+    await _dead(running, 0)
+
+
+async def test_without_the_database_questions_are_refused_at_once(
+    world: Any, script: Any, postgres_server: Any
+) -> None:
+    """Postgres stopped: a typed refusal that says what to do, red readiness, no event acknowledged; when it returns,
+    all is stored, once, and readiness is green."""
+    async with world.service().running() as service, aiohttp.ClientSession() as session:
+        before, during = script.messages("sbx-1", 5), script.messages("sbx-1", 50)
+        await world.say(before)
+        await world.stored(5)
+        await postgres_server.kill()
+        try:
+            await world.say(during)
+            await _until_ready(session, service.http_port, 503)
+            for question in (AskEvents(), AskTrajectory(sandbox="sbx-1"), PastTasks(), AskAudit()):
+                with pytest.raises(RefusedError) as refused:
+                    await asyncio.wait_for(world.ask(question), 2)
+                assert refused.value.problem.code is Code.UNAVAILABLE
+                assert refused.value.problem.remedy
+        finally:
+            await postgres_server.restart()
+        await world.stored(55)
+        await _until_ready(session, service.http_port, 200)
+        audit = await _settled(world)
+        assert (audit.missing, audit.event_count, audit.dead) == (0, 55, 0)
+
+
+async def _until_ready(session: aiohttp.ClientSession, port: int, status: int) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                if answer.status == status:
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def test_it_starts_without_the_database(world: Any, script: Any, postgres_server: Any) -> None:
+    """Started while Postgres is away, it waits, and then migrates, makes its partitions and catches up."""
+    await postgres_server.create_database("empty")
+    world.postgres = postgres_server.url("empty")
+    try:
+        await postgres_server.kill()
+        events = script.messages("sbx-1", 20)
+        async with world.service().running() as service:
+            await world.say(events)
+            assert "postgres" in service.health.problems()
+            await postgres_server.restart()
+            await _until(partial(_healthy, service))
+            await world.stored(20)
+    finally:
+        await postgres_server.restart()
+        await postgres_server.drop_database("empty")
+
+
+async def _healthy(service: Any) -> bool:
+    return not service.health.problems()
+
+
+async def _until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not await condition():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,96 @@
+"""What events say is folded alike whatever their order; the rows hold what Postgres can keep."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from event_ingest.folding import CLOSING, MESSAGE_STATES, SANDBOX_STATES, TASK_STATES, folded, storable
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.states import MessageState, SandboxState, TaskState
+
+BEGUN = datetime(2026, 11, 20, tzinfo=UTC)
+MADE_OF: dict[str, dict[str, Any]] = {
+    "task.submitted": {"task": "t", "harness": "command", "runtime": "process"},
+    "task.assigned": {"sandbox": "sbx-1"},
+    "task.running": {"sandbox": "sbx-1"},
+    "task.completed": {"sandbox": "sbx-1"},
+    "task.failed": {"error": "e", "error_type": "start"},
+    "task.cancelled": {"reason": "r"},
+    "task.retry_scheduled": {"not_before": BEGUN, "error": "e", "attempt": 2},
+    "task.timed_out": {"limit_seconds": 1.0},
+    "sandbox.requested": {"runtime": "process"},
+    "sandbox.spawned": {"runtime": "process", "isolation": "bubblewrap"},
+    "sandbox.running": {"runtime": "process"},
+    "sandbox.stopping": {"runtime": "process", "reason": "r"},
+    "sandbox.terminated": {"runtime": "process", "reason": "r"},
+    "sandbox.failed": {"runtime": "process", "error": "e", "error_type": "start"},
+    "sandbox.orphan_found": {"runtime": "process"},
+}
+
+
+def _event(event_type: str, sequence: int) -> Envelope[Any]:
+    entity = "task-1" if event_type.startswith("task.") else "sbx-1"
+    return wrap(
+        EVENTS[event_type](**MADE_OF[event_type]),
+        event_type,
+        source=f"/sandherd/spawner/{entity}",
+        sequence=sequence,
+        project="default",
+        subject=entity,
+        time=BEGUN + timedelta(seconds=sequence),
+        taskid="task-1",
+    )
+
+
+def _histories() -> st.SearchStrategy[list[Envelope[Any]]]:
+    """Any events at all, numbered in some order: also such as no spawner would say."""
+    # `submitted` and `spawned` are said once in a life; the other events may come as often as they like.
+    often = sorted(MADE_OF.keys() - {"task.submitted", "sandbox.spawned"})
+    types = st.lists(st.sampled_from(often), max_size=12).flatmap(
+        lambda said: st.permutations([*said, "task.submitted", "sandbox.spawned"])
+    )
+    return types.map(lambda said: [_event(name, number) for number, name in enumerate(said, 1)])
+
+
+@given(_histories().flatmap(lambda told: st.tuples(st.just(told), st.permutations(told), st.permutations(told))))
+def test_any_order_and_repetition_fold_alike(histories: tuple[list[Any], list[Any], list[Any]]) -> None:
+    """Any permutation, and any repetition, of any history folds to the same rows."""
+    told, shuffled, again = histories
+    assert folded([*shuffled, *again]) == folded(told)
+
+
+def test_every_state_is_reached_by_an_event() -> None:
+    """No state of the contracts is without an event that leads to it, and every event's name exists."""
+    assert set(TASK_STATES.values()) == set(TaskState)
+    assert set(SANDBOX_STATES.values()) == set(SandboxState)
+    assert set(MESSAGE_STATES.values()) == set(MessageState)
+    assert {*TASK_STATES, *SANDBOX_STATES, *MESSAGE_STATES, *CLOSING} <= set(EVENTS)
+
+
+def test_what_speaks_of_no_state_changes_none() -> None:
+    """An agent's word moves neither its task nor its sandbox."""
+    said = EVENTS["agent.message"](content="done", content_length=4)
+    event = wrap(
+        said,
+        "agent.message",
+        source="/sandherd/sandbox/sbx-1",
+        sequence=1,
+        project="default",
+        subject="sbx-1",
+        time=BEGUN,
+        taskid="task-1",
+        sandboxid="sbx-1",
+    )
+    found = folded([event, _event("sandbox.orphan_found", 9), _event("task.timed_out", 9)])
+    assert (found.tasks, found.sandboxes, found.messages) == ({}, {}, {})
+
+
+@given(st.none() | st.text())
+def test_texts_can_be_stored(text: str | None) -> None:
+    """Nothing of a text is lost but the one character that Postgres can't keep."""
+    kept = storable(text)
+    assert kept is None or "\x00" not in kept
+    assert (kept or "").replace("�", "") == (text or "").replace("\x00", "").replace("�", "")
