@@ -5,6 +5,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
+from sandherd.bus.together import end
 from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.options import Format
 from sandherd.client.cli.printing import safe_terminal
@@ -56,8 +57,7 @@ class Terminal:
 
     async def close(self, *, finish: bool) -> None:
         """Print no more; with `finish`, only after what is there already."""
-        self._following.cancel()
-        await asyncio.gather(self._following, return_exceptions=True)
+        await end([self._following])
         if finish:
             with suppress(TimeoutError):  # all of it is in `sandherd logs`
                 async with asyncio.timeout(LAST_OUTPUT_SECONDS):
