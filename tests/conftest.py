@@ -30,6 +30,14 @@ async def herd() -> AsyncIterator[Broker]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.fixture
+def own_directory() -> Iterator[Path]:
+    """A directory that Postgres may work in when root runs the tests: pytest closes its own ones to other users."""
+    directory = Path(tempfile.mkdtemp(prefix="own-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """One Postgres 18 for the whole run, with a template that has event-ingest's migrations."""

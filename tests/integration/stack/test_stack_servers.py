@@ -29,9 +29,9 @@ async def test_a_killed_broker_comes_back_on_its_port_with_what_it_acknowledged(
         assert (await bus.js.stream_info("EVENTS")).state.messages == 51
 
 
-async def test_a_killed_database_comes_back_with_what_it_committed(tmp_path: Path) -> None:
+async def test_a_killed_database_comes_back_with_what_it_committed(own_directory: Path) -> None:
     """After kill -9 of the server, a start on the same data has every committed row."""
-    async with PostgresServer(tmp_path / "pg", durable=False) as server:
+    async with PostgresServer(own_directory / "pg", durable=False) as server:
         await server.create_database("kept")
         connection = await asyncpg.connect(server.url("kept"))
         await connection.execute("create table t as select generate_series(1, 1000) as n")
@@ -44,9 +44,9 @@ async def test_a_killed_database_comes_back_with_what_it_committed(tmp_path: Pat
         await server.create_database("kept")  # a second time it is there already
 
 
-async def test_a_home_too_deep_for_a_socket_has_it_in_a_short_place(tmp_path: Path) -> None:
+async def test_a_home_too_deep_for_a_socket_has_it_in_a_short_place(own_directory: Path) -> None:
     """A unix socket's path has at most 107 bytes; the server starts all the same, and nobody else may enter."""
-    deep = tmp_path.joinpath(*["a-rather-long-directory-name"] * 5) / "pg"
+    deep = own_directory.joinpath(*["a-rather-long-directory-name"] * 5) / "pg"
     async with PostgresServer(deep, durable=False) as server:
         assert len(str(server.sockets)) < 60
         assert stat.S_IMODE(server.sockets.stat().st_mode) == 0o700
@@ -57,19 +57,19 @@ async def test_a_home_too_deep_for_a_socket_has_it_in_a_short_place(tmp_path: Pa
     server.sockets.rmdir()
 
 
-async def test_the_stacks_database_syncs_to_disk(tmp_path: Path) -> None:
+async def test_the_stacks_database_syncs_to_disk(own_directory: Path) -> None:
     """Only a database that is thrown away goes without fsync."""
-    async with PostgresServer(tmp_path / "pg") as server:
+    async with PostgresServer(own_directory / "pg") as server:
         connection = await asyncpg.connect(server.url("postgres"))
         assert [await connection.fetchval(f"show {name}") for name in ("fsync", "synchronous_commit")] == ["on", "on"]
         await connection.close()
 
 
-async def test_somebody_elses_directory_is_not_used_for_the_socket(tmp_path: Path) -> None:
+async def test_somebody_elses_directory_is_not_used_for_the_socket(own_directory: Path) -> None:
     """A link laid where the socket belongs is refused, not followed."""
-    directory = tmp_path / "pg"
+    directory = own_directory / "pg"
     directory.mkdir()
-    (directory / "run").symlink_to(tmp_path)
+    (directory / "run").symlink_to(own_directory)
     with pytest.raises((PermissionError, FileExistsError)):
         await PostgresServer(directory, durable=False).start()
 

@@ -145,13 +145,13 @@ async def test_two_ups_at_once_start_one_stack(home: Path) -> None:
 
 
 async def test_a_stack_that_cannot_start_says_why_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong setting is named with the service that refused it, and everything started before is ended."""
     monkeypatch.setenv("SANDHERD_MAX_SANDBOXES", "many")
     with pytest.raises(StackFailedError, match="SANDHERD_MAX_SANDBOXES"):
-        await up(tmp_path / "home")
-    standing = await status(tmp_path / "home")
+        await up(own_directory / "home")
+    standing = await status(own_directory / "home")
     assert standing.phase is Phase.FAILED
     assert not any(part.running for part in standing.parts)
 
