@@ -6,8 +6,11 @@ shell session, in order, from the root of the repository, with a stack home of i
 
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,13 +41,23 @@ def session(document: Path) -> str:
 DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if "".join(blocks(path))]
 
 
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A stack home; not `tmp_path`, whose parents another pytest closes to the user that Postgres runs as."""
+    directory = Path(tempfile.mkdtemp(prefix="home-"))
+    yield directory
+    environment = os.environ | {"SANDHERD_HOME": str(directory)}
+    subprocess.run([ROOT / ".venv/bin/sandherd", "down"], env=environment, check=False, capture_output=True)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.xdist_group("stack")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_what_a_document_shows_runs(document: Path, tmp_path: Path) -> None:
+def test_what_a_document_shows_runs(document: Path, home: Path) -> None:
     """Every command block of the document runs to its end with status 0."""
-    environment = os.environ | {"SANDHERD_HOME": str(tmp_path / "home")}
+    environment = os.environ | {"SANDHERD_HOME": str(home)}
     # A session of its own, so that a document that hangs can be ended with all it started.
     shell = subprocess.Popen(
         ["bash", "-c", session(document)],
@@ -60,8 +73,6 @@ def test_what_a_document_shows_runs(document: Path, tmp_path: Path) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(shell.pid, signal.SIGKILL)
         said = shell.communicate()[0] + f"\nstill running after {LIMIT:g} s"
-    finally:
-        subprocess.run([ROOT / ".venv/bin/sandherd", "down"], env=environment, check=False, capture_output=True)
     assert shell.returncode == 0, f"{document.name}:\n{said}"
 
 
