@@ -177,6 +177,9 @@ class AgentError(AgentEvent):
     error: str
     phase: str | None = None
     traceback: str | None = None
+    message_type: str | None = None
+    """Of the message that could not be handled, if it was one."""
+    content_length: Count | None = None
 
 
 class AgentStreamError(AgentEvent):

@@ -18,6 +18,10 @@ class Iteration(AgentEvent):
     completion_signal_count: Count = 0
     elapsed_seconds: Seconds = 0
     last_session_id: str | None = None
+    validation_passed: bool | None = None
+    tests_passed: bool | None = None
+    code_committed: bool | None = None
+    code_pushed: bool | None = None
 
 
 class AgentIterationStarted(Iteration):
@@ -52,6 +56,7 @@ class AgentIterationValidated(Iteration):
     feedback: str | None = None
     git_status: dict[str, Any] = Field(default_factory=dict)
     errors: list[str] = Field(default_factory=list)
+    task_type: str | None = None
     stop_reason: (
         Literal[
             "validation_passed",
