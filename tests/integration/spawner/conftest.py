@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.commands import CommandHarness, Limits, TaskSpec
+from sandherd.telemetry import logs
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.process import Options, ProcessRuntime, open_runtime
 
@@ -55,6 +56,11 @@ def plan_for(sandbox: str, **limits: int) -> SandboxPlan:
         heartbeat_interval=30,
         stop_grace=5,
     )
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logs.configure("test", "info")
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from sandherd.contracts.commands import TaskSpec
+
+_USAGE: Final = 2
 
 
 class Isolation(StrEnum):
@@ -69,6 +71,11 @@ class RunEnd:
         """Whether all that the worker said is acknowledged by the broker: it ends with 0 only then."""
         return self.code == 0
 
+    @property
+    def never_spoke(self) -> bool:
+        """Whether it could not even begin (usage): there is nothing to recover."""
+        return self.code == _USAGE
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -80,6 +87,10 @@ class Seen:
     """How often a worker was started in it."""
     end: RunEnd | None = None
     """How the last run ended; None while it lives, and where none was ever started."""
+    project: str | None = None
+    """Whose it is, by what it was labelled with when it was made."""
+    since: float = 0.0
+    """When it was made, in seconds since 1970; always the same for the same sandbox."""
 
 
 @dataclass(frozen=True)

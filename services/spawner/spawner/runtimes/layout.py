@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandherd.contracts.names import SAFE_NAME_PATTERN, safe_name
+from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_name
 
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
@@ -84,6 +84,11 @@ class Place:
         """What is to be done."""
         return self.state / "task.json"
 
+    @property
+    def label(self) -> Path:
+        """The project it belongs to, for when no record says so any more."""
+        return self.folder / "run" / "project"
+
     def exists(self) -> bool:
         """Whether anything of it is there."""
         return self.folder.is_dir()
@@ -92,6 +97,13 @@ class Place:
         """Make the directories; those that are there stay as they are."""
         for folder in (self.folder, self.work, self.state, self.home, self.folder / "run"):
             folder.mkdir(mode=_OWN, parents=True, exist_ok=True)
+
+    def read_label(self) -> str | None:
+        """The project that it was labelled with."""
+        try:
+            return safe_name(self.label.read_text())
+        except (OSError, UnsafeNameError):
+            return None
 
     def write_secret(self, path: Path, text: str) -> None:
         """Put a file that only its owner may read where the sandbox finds it, whole or not at all."""

@@ -10,10 +10,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from sandherd.bus.together import end
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
 from spawner.runtimes.contract import (
@@ -106,12 +107,12 @@ class ProcessRuntime:
         if not place.exists():
             return Seen(sandbox, alive=True) if self.groups.members(sandbox) else None
         runs = [run for run in place.runs() if run.claim.exists()]
-        if not runs or self._shim(place):
-            return Seen(sandbox, alive=bool(runs), runs=len(runs))
-        code = shim.read_exit(runs[-1])
-        return Seen(
-            sandbox, alive=False, runs=len(runs), end=RunEnd(code, out_of_memory=self.groups.kills(sandbox) > 0)
-        )
+        alive = self._shim(place) is not None
+        seen = Seen(sandbox, alive, runs=len(runs), project=place.read_label(), since=int(place.folder.stat().st_ctime))
+        if not runs or alive:
+            return seen
+        killed_for_memory = self.groups.kills(sandbox) > 0
+        return replace(seen, end=RunEnd(shim.read_exit(runs[-1]), out_of_memory=killed_for_memory))
 
     async def find_all(self) -> list[Seen]:
         """All sandboxes with a directory or a control group on this host."""
@@ -136,9 +137,7 @@ class ProcessRuntime:
 
     async def close(self) -> None:
         """Stop watching; the sandboxes live on."""
-        for watch in self._watches.values():
-            watch.cancel()
-        await asyncio.gather(*self._watches.values(), return_exceptions=True)
+        await end(list(self._watches.values()))
         self._watches.clear()
 
     # --- starting ----------------------------------------------------------------------------------------------
@@ -146,6 +145,7 @@ class ProcessRuntime:
     def _furnish(self, place: Place, plan: SandboxPlan) -> None:
         try:
             place.make()
+            place.label.write_text(plan.project)
             bubblewrap.write_accounts(place)
             place.write_secret(place.task, plan.spec.model_dump_json())
             place.write_secret(place.joiner, plan.joiner)

@@ -165,9 +165,10 @@ async def gone(process: ProcessId, timeout: float | None = None) -> bool:
         return True
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(descriptor, ended.set_result, None)
+    loop.add_reader(descriptor, _settle, ended)
     try:
-        await asyncio.wait_for(ended, timeout)
+        async with asyncio.timeout(timeout):
+            await ended
     except TimeoutError:
         return False
     else:
@@ -175,6 +176,11 @@ async def gone(process: ProcessId, timeout: float | None = None) -> bool:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+def _settle(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
 
 
 def is_zombie(pid: int) -> bool:

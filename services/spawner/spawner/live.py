@@ -1,0 +1,100 @@
+"""The live state of the herd: both buckets, with what is known of them in memory."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.contracts.states import SANDBOX_ENDED, TaskState, TransitionRefusedError
+from sandherd.telemetry import logs
+from sandherd.telemetry.metrics import Meters
+from spawner.records.index import Index
+from spawner.records.record import Record
+from spawner.records.store import Held, Store
+from spawner.sandboxes import decisions
+from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks.record import TaskRecord
+
+Clock = Callable[[], datetime]
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+_log: Final = logs.get("live")
+
+
+def utc_now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+class Live:
+    """Tasks and sandboxes as they stand. Every change of state goes through here, and none that the table forbids."""
+
+    def __init__(self, bus: Bus, meters: Meters, clock: Clock = utc_now) -> None:
+        self.now = clock
+        self.meters = meters
+        self.task_index: Index[TaskRecord, TaskView] = Index("tasks", TaskRecord, _task_view)
+        self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
+        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard)
+        self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard)
+
+    async def change_task(
+        self, key: str, decide: Callable[[TaskRecord], TaskRecord], *, publish: bool = True
+    ) -> Held[TaskRecord] | None:
+        """Change a task and publish what that says. A change that the table forbids is counted and changes nothing."""
+        held = await self.tasks.change(key, lambda record, _: self._allowed(record, decide))
+        return await self.tasks.flush(held) if held and publish else held
+
+    async def change_sandbox(
+        self, key: str, decide: Callable[[SandboxRecord], SandboxRecord], *, publish: bool = True
+    ) -> Held[SandboxRecord] | None:
+        """The same for a sandbox; with its first change its fencing token is written into it."""
+
+        def decide_fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
+            changed = self._allowed(record, decide)
+            return changed if changed is record else decisions.fenced(changed, revision)
+
+        held = await self.sandboxes.change(key, decide_fenced)
+        return await self.flush_sandbox(held) if held and publish else held
+
+    async def flush_sandbox(self, held: Held[SandboxRecord]) -> Held[SandboxRecord]:
+        """Publish what a sandbox says. Its first change may be this one, so the fencing token is written before."""
+        if held.record.outbox and held.record.fence is None:
+            fenced = await self.sandboxes.change(held.record.key, decisions.fenced)
+            held = fenced or held
+        return await self.sandboxes.flush(held)
+
+    def problem(self) -> str | None:
+        """Why the records are not known yet, or None."""
+        complete = self.task_index.complete.is_set() and self.sandbox_index.complete.is_set()
+        return None if complete else "the buckets are not read yet"
+
+    def living(self) -> int:
+        """How many sandboxes live or are being made or ended."""
+        return sum(view.state not in SANDBOX_ENDED for view in self.sandbox_index.views())
+
+    def pending(self) -> Iterator[TaskView]:
+        """The tasks that wait."""
+        return (view for view in self.task_index.views() if view.state is TaskState.PENDING)
+
+    def _allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
+        try:
+            return decide(record)
+        except TransitionRefusedError as error:
+            kind = type(error.before).__name__
+            self.meters.count("sandherd_transitions_refused_total", kind=kind)
+            _log.warning("transition refused", key=record.key, error=str(error))
+            return record
+
+
+def _task_view(record: TaskRecord) -> TaskView:
+    return record.view(whole=False)
+
+
+def task_key(view: TaskView) -> str:
+    """The key of a task in its bucket."""
+    return f"{view.project}.{view.task}"
+
+
+def sandbox_key(view: SandboxView) -> str:
+    """The key of a sandbox in its bucket."""
+    return f"{view.project}.{view.sandbox}"

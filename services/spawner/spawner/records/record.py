@@ -1,0 +1,76 @@
+"""What tasks and sandboxes have in common as records: a name, and events said in the very write that made them true."""
+
+import json
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from sandherd.contracts.envelope import Envelope, parse, wrap
+from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.names import SafeName, derived_uuid
+
+
+class Record(BaseModel):
+    """A record in a bucket.
+
+    It is a source of events of its own: `sequence` counts what it has said, and `outbox` holds what is written but
+    perhaps not published yet. Both change in the same compare-and-set as the state, so that a crash at any moment
+    loses no event, doubles none, and leaves no gap.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    project: SafeName
+    traceparent: str | None = None
+    sequence: int = 0
+    outbox: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The entity."""
+        raise NotImplementedError
+
+    @property
+    def source(self) -> str:
+        """The source of its events; no other record ever has the same."""
+        raise NotImplementedError
+
+    def about(self) -> dict[str, str | None]:
+        """The task and the sandbox that its events name."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> str:
+        """Its key in the bucket."""
+        return f"{self.project}.{self.name}"
+
+    def saying(self, now: datetime, *said: EventData) -> Self:
+        """The record with these events to be published."""
+        record = self
+        for data in said:
+            sequence = record.sequence + 1
+            envelope = wrap(
+                data,
+                data.type,
+                source=self.source,
+                sequence=sequence,
+                project=self.project,
+                subject=self.name,
+                time=now,
+                id=derived_uuid(now, self.source, sequence),
+                traceparent=self.traceparent,
+                **self.about(),
+            )
+            document = envelope.to_json().decode()
+            record = record.model_copy(update={"sequence": sequence, "outbox": (*record.outbox, document)})
+        return record
+
+    def without(self, published: frozenset[str]) -> Self:
+        """The record after these documents of its outbox were published."""
+        return self.model_copy(update={"outbox": tuple(said for said in self.outbox if said not in published)})
+
+
+def read_said(document: str) -> Envelope[Any]:
+    """An event as it lies in an outbox."""
+    return parse(document.encode(), EVENTS[json.loads(document)["type"]])

@@ -1,0 +1,142 @@
+"""Records in a bucket of the broker: read, made and changed by compare-and-set, their events published after."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import nats.errors
+import nats.js.errors
+from nats.js.kv import KeyValue
+
+from sandherd.bus.connection import Bus
+from sandherd.telemetry import logs
+from spawner.records.record import Record, read_said
+from spawner.turns import Turns
+
+_MARKER_LIFE: Final = "3600s"
+"""How long the mark of a removed key stays, for those who watch; without an end the marks would fill the bucket."""
+_log: Final = logs.get("records")
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+class StoreUnavailableError(Exception):
+    """The bucket did not answer; nothing or everything of the change may have happened, and it may be done again."""
+
+
+@dataclass(frozen=True)
+class Held(Generic[RecordT]):
+    """A record as it was read or written, and the revision it has there."""
+
+    record: RecordT
+    revision: int
+
+
+class Store(Generic[RecordT]):
+    """One bucket. Every write tells `heard`, so that an index of it is never behind its own process."""
+
+    def __init__(self, bus: Bus, bucket: str, model: type[RecordT], heard: Callable[[Held[RecordT]], None]) -> None:
+        self._bus = bus
+        self._bucket = bucket
+        self._model = model
+        self._heard = heard
+        self._bound: KeyValue | None = None
+        self._turns = Turns()
+
+    async def load(self, key: str) -> Held[RecordT] | None:
+        """The record, or None. Raises `StoreUnavailableError`."""
+        try:
+            entry = await (await self._kv()).get(key)
+        except nats.js.errors.KeyNotFoundError:  # also for a key that was removed and left a mark
+            return None
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"{self._bucket} {key}: {error!r}") from error
+        return Held(self._model.model_validate_json(entry.value or b""), entry.revision or 0)
+
+    async def create(self, record: RecordT) -> tuple[Held[RecordT], bool]:
+        """Write a new record, unless its key is there. Returns what stands there then, and whether it is ours."""
+        revision = await self._write(record, 0)
+        if revision is not None:
+            return self._note(Held(record, revision)), True
+        held = await self.load(record.key)
+        if held is None:  # removed in this very moment
+            return await self.create(record)
+        # An acknowledgement that was lost looks like another's record; ours says exactly what we said.
+        return held, held.record.outbox == record.outbox and held.record.source == record.source
+
+    async def change(self, key: str, decide: Callable[[RecordT, int], RecordT]) -> Held[RecordT] | None:
+        """Replace the record by what `decide(record, revision)` makes of it; again on the newer one if it had changed.
+
+        `decide` may be called several times; returning the same object changes nothing. None if there is no record.
+        """
+        while True:
+            held = await self.load(key)
+            if held is None:
+                return None
+            record = decide(held.record, held.revision)
+            if record is held.record:
+                return held
+            revision = await self._write(record, held.revision)
+            if revision is not None:
+                return self._note(Held(record, revision))
+
+    async def flush(self, held: Held[RecordT]) -> Held[RecordT]:
+        """Publish what the record says and has not published, then note that. Safe to repeat.
+
+        One at a time for each record: the broker keeps no event twice, but who listens along would hear it twice.
+        """
+        async with self._turns.of(held.record.key):
+            latest = await self.load(held.record.key) if held.record.outbox else held
+            if latest is None or not latest.record.outbox:
+                return latest or held
+            for document in latest.record.outbox:
+                await self._bus.publish_event(read_said(document))
+            published = frozenset(latest.record.outbox)
+            cleared = await self.change(latest.record.key, lambda record, _: _cleared(record, published))
+            return cleared or latest
+
+    async def remove(self, held: Held[RecordT]) -> bool:
+        """Remove a record that nobody needs any more, if it is still as it was. Returns whether it was removed."""
+        headers = {
+            "KV-Operation": "PURGE",
+            "Nats-Rollup": "sub",
+            "Nats-TTL": _MARKER_LIFE,
+            "Nats-Expected-Last-Subject-Sequence": str(held.revision),
+        }
+        try:
+            await self._bus.js.publish(f"$KV.{self._bucket}.{held.record.key}", b"", headers=headers)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            _log.info("not removed", bucket=self._bucket, key=held.record.key, error=repr(error))
+            return False
+        return True
+
+    async def _write(self, record: RecordT, revision: int) -> int | None:
+        """Write over `revision` (0: there must be none). Returns the new revision, or None if another was first."""
+        value = record.model_dump_json(exclude_defaults=True).encode()
+        kv = await self._kv()
+        try:
+            if revision == 0:
+                return await kv.create(record.key, value)
+            return await kv.update(record.key, value, last=revision)
+        except nats.js.errors.KeyWrongLastSequenceError:
+            return None
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"{self._bucket} {record.key}: {error!r}") from error
+
+    async def _kv(self) -> KeyValue:
+        if self._bound is None:
+            try:
+                self._bound = await self._bus.js.key_value(self._bucket)
+            except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+                raise StoreUnavailableError(
+                    f"no bucket {self._bucket}: {error!r}; it is made by `sandherd up` or the provisioner"
+                ) from error
+        return self._bound
+
+    def _note(self, held: Held[RecordT]) -> Held[RecordT]:
+        self._heard(held)
+        return held
+
+
+def _cleared(record: RecordT, published: frozenset[str]) -> RecordT:
+    return record.without(published) if published.intersection(record.outbox) else record

@@ -1,0 +1,74 @@
+"""Credentials of sandboxes: made for those that live, taken back from those that end."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from sandherd.bus.service import Asked
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.telemetry import logs
+from spawner.live import Live
+from spawner.sandboxes import decisions
+from spawner.sandboxes.record import SandboxRecord, WorkerKey
+
+_log: Final = logs.get("credentials")
+
+
+class Mint(Protocol):
+    """Makes credentials (`sandherd.bus.identity.Minter`)."""
+
+    def mint_joiner(self, project: str, sandbox: str, life: float) -> str:
+        """The text of a credentials file."""
+
+    def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
+        """A token, and when it expires."""
+
+
+class Revoke(Protocol):
+    """Takes credentials back (`sandherd.bus.identity.revoking.Revoker`)."""
+
+    async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
+        """Refuse these public keys until their tokens expire."""
+
+
+class Credentials:
+    """Answers `spawner.credential`. The subject says which sandbox asks: the broker has checked that."""
+
+    def __init__(self, live: Live, minter: Mint, life: float) -> None:
+        self._live = live
+        self._minter = minter
+        self._life = life
+
+    async def grant(self, asked: Asked[AskCredential]) -> CredentialGrant:
+        """A token for the key that asks. Raises `ContractError` (`refused`) if its sandbox is not to speak any more."""
+        project, sandbox = asked.names["project"], asked.names["sandbox"]
+        now = self._live.now()
+        # Noted before it is made, with an end that is not before the token's, so that none is ever out unknown.
+        noted = WorkerKey(public_key=asked.request.public_key, expires_at=now + timedelta(seconds=self._life + 1))
+        refusals: list[str] = []
+
+        def decide(record: SandboxRecord, revision: int) -> SandboxRecord:
+            why = refusal(record, record.fence_of(revision), asked.request.fence)
+            refusals[:] = [why] if why else []
+            return record if why else decisions.granted(decisions.fenced(record, revision), noted, now)
+
+        held = await self._live.sandboxes.change(f"{project}.{sandbox}", decide)
+        if held is None or refusals:
+            raise _refused(sandbox, refusals[0] if refusals else "there is no such sandbox")
+        token, expires_at = self._minter.mint_worker(project, sandbox, asked.request.public_key, self._life)
+        return CredentialGrant(jwt=token, expires_at=expires_at)
+
+
+def refusal(record: SandboxRecord, fence: int, asked_with: int) -> str | None:
+    """Why this sandbox gets no credential, or None if it does."""
+    if record.ended:
+        return f"the sandbox has ended ({record.reason or record.state})"
+    if asked_with != fence:
+        return "this is an older attempt"
+    return None
+
+
+def _refused(sandbox: str, why: str) -> ContractError:
+    _log.warning("no credential", sandbox=sandbox, why=why)
+    return ContractError(Code.REFUSED, f"no credential for {sandbox}: {why}", remedy="nothing: the worker is to end")

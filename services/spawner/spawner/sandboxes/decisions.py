@@ -1,0 +1,96 @@
+"""What becomes of a sandbox, as pure functions: a record and a fact in, the next record out."""
+
+from datetime import datetime, timedelta
+
+from sandherd.contracts.events.lifecycle import (
+    SandboxFailed,
+    SandboxRequested,
+    SandboxRunning,
+    SandboxSpawned,
+    SandboxStopping,
+    SandboxTerminated,
+)
+from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
+from spawner.sandboxes.record import SandboxRecord, WorkerKey
+from spawner.tasks.record import TaskRecord
+
+
+def requested(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
+    """The intent to make a sandbox for the task's current attempt; nothing is asked of a runtime before it is kept."""
+    record = SandboxRecord(
+        project=task.project,
+        traceparent=task.traceparent,
+        sandbox=sandbox,
+        task=task.task,
+        attempt=task.attempt,
+        runtime=task.spec.runtime,
+        requested_at=now,
+    )
+    return record.saying(now, SandboxRequested(runtime=record.runtime))
+
+
+def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
+    """The record with its fencing token in it; to be part of its first change."""
+    return record if record.fence is not None else record.model_copy(update={"fence": revision})
+
+
+def spawned(record: SandboxRecord, isolation: str | None, now: datetime) -> SandboxRecord:
+    """The runtime has made it. A fast worker may have spoken first: then only the isolation is new."""
+    if record.state is not SandboxState.REQUESTED:
+        return record if record.isolation else record.model_copy(update={"isolation": isolation})
+    took = max(0.0, (now - record.requested_at).total_seconds() * 1000)
+    moved = record.entering(SandboxState.SPAWNING, spawned_at=now, isolation=isolation)
+    return moved.saying(now, SandboxSpawned(runtime=record.runtime, spawn_ms=took, isolation=isolation))
+
+
+def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """Its worker has spoken. Nothing changes if that was known, or if it is on its way out."""
+    if record.state in SANDBOX_ENDING | {SandboxState.RUNNING, SandboxState.PAUSED}:
+        return record
+    made = spawned(record, None, now) if record.state is SandboxState.REQUESTED else record
+    moved = made.entering(SandboxState.RUNNING, running_at=now)
+    return moved.saying(now, SandboxRunning(runtime=record.runtime))
+
+
+def stopping(record: SandboxRecord, reason: str, now: datetime) -> SandboxRecord:
+    """It is to be ended. Nothing changes if it is ending already."""
+    if record.state in SANDBOX_ENDING:
+        return record
+    moved = record.entering(SandboxState.STOPPING, stopping_at=now, reason=reason)
+    return moved.saying(now, SandboxStopping(runtime=record.runtime, reason=reason))
+
+
+def stopped(record: SandboxRecord, exit_code: int | None) -> SandboxRecord:
+    """Its first worker has ended, and every process with it; what it could not say may still lie there."""
+    return record if record.stopped else record.model_copy(update={"stopped": True, "exit_code": exit_code})
+
+
+def recovering(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """A worker will be started once more, to say what its predecessor could not."""
+    return record.model_copy(update={"recoveries": record.recoveries + 1, "recovered_at": now})
+
+
+def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> SandboxRecord:
+    """It is gone, with all its processes."""
+    reason = record.reason or "ended"
+    moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, keys=())
+    lived = max(0.0, (now - record.requested_at).total_seconds())
+    said = SandboxTerminated(runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code)
+    return moved.saying(now, said)
+
+
+def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
+    """It could not be made."""
+    moved = record.entering(SandboxState.FAILED, ended_at=now, error=error, error_type=error_type, reason=error_type)
+    return moved.saying(now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type))
+
+
+def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxRecord:
+    """A credential was made for this key; it is known from before it is handed out, so that it can be taken back."""
+    kept = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
+    return record.model_copy(update={"keys": (*kept, key)})
+
+
+def purgeable(ended_at: datetime | None, now: datetime, keep: float) -> bool:
+    """Whether an ended record has been kept long enough."""
+    return ended_at is not None and ended_at + timedelta(seconds=keep) < now

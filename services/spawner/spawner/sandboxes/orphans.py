@@ -1,0 +1,80 @@
+"""Orphans: what a runtime has and no record wants. Reported, and removed after a grace time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events.lifecycle import SandboxEvent, SandboxOrphanFound, SandboxOrphanRemoved
+from sandherd.contracts.names import derived_uuid
+from sandherd.telemetry import logs
+from spawner.live import Live
+from spawner.runtimes.contract import Runtime, Seen
+
+Present = Mapping[str, tuple[Runtime, Seen]]
+"""What is there, by sandbox, and the runtime that has it."""
+_log: Final = logs.get("orphans")
+
+
+@dataclass
+class Waiting:
+    """When each orphan was first seen. It is removed only if it still is one after its grace time, in seconds."""
+
+    grace: float
+    since: dict[str, datetime] = field(default_factory=dict)
+
+    def update(self, orphans: frozenset[str], now: datetime) -> tuple[list[str], list[str]]:
+        """`(new, due)`: those to be reported, and those to be removed."""
+        new = sorted(orphans - self.since.keys())
+        self.since = {name: self.since.get(name, now) for name in orphans}
+        grace = timedelta(seconds=self.grace)
+        return new, sorted(name for name, first in self.since.items() if now - first >= grace)
+
+
+class Ward:
+    """Tends orphans. `project` is whose they are said to be where nothing on them says it."""
+
+    def __init__(self, bus: Bus, live: Live, project: str, grace: float) -> None:
+        self._bus = bus
+        self._live = live
+        self._project = project
+        self._waiting = Waiting(grace)
+
+    async def tend(self, orphans: frozenset[str], present: Present, now: datetime) -> None:
+        """Report the new ones and remove those whose time is up."""
+        real = frozenset([name for name in orphans if await self._unwanted(present[name][1])])
+        new, due = self._waiting.update(real, now)
+        for name in new:
+            runtime, seen = present[name]
+            _log.warning("orphan", sandbox=name, runtime=runtime.name, alive=seen.alive)
+            await self._say(seen, SandboxOrphanFound(runtime=runtime.name), 1, now)
+        for name in due:
+            runtime, seen = present[name]
+            await runtime.remove(name)
+            await self._say(seen, SandboxOrphanRemoved(runtime=runtime.name), 2, now)
+
+    async def _unwanted(self, seen: Seen) -> bool:
+        """Whether the bucket itself has no record of it: what is known in memory may be a moment behind."""
+        return await self._live.sandboxes.load(f"{self._project_of(seen)}.{seen.sandbox}") is None
+
+    def _project_of(self, seen: Seen) -> str:
+        return seen.project or self._project
+
+    async def _say(self, seen: Seen, data: SandboxEvent, sequence: int, now: datetime) -> None:
+        """An event of something without a record: its id is made of what lies there, so that it is said once."""
+        source = f"/sandherd/spawner/{seen.sandbox}/orphan"
+        await self._bus.publish_event(
+            wrap(
+                data,
+                data.type,
+                source=source,
+                sequence=sequence,
+                project=self._project_of(seen),
+                subject=seen.sandbox,
+                time=now,
+                id=derived_uuid(datetime.fromtimestamp(seen.since, UTC), source, sequence),
+                sandboxid=seen.sandbox,
+            )
+        )

@@ -1,0 +1,98 @@
+"""A sandbox as it is kept in the bucket `sandboxes`."""
+
+from typing import Any, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests import SandboxView
+from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, checked
+from spawner.records.record import Record
+
+
+class WorkerKey(BaseModel):
+    """A public key that was given a credential, and when that runs out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    public_key: str
+    expires_at: AwareDatetime
+
+
+class SandboxRecord(Record):
+    """What was asked of a runtime, and how far it has come. Written before the runtime is asked."""
+
+    sandbox: SafeName
+    task: SafeName
+    attempt: int = 1
+    runtime: SafeName
+    state: SandboxState = SandboxState.REQUESTED
+    fence: int | None = None
+    """The revision at which this record was made. It can't be in that first write: see `fence_of`."""
+    isolation: str | None = None
+    requested_at: AwareDatetime
+    spawned_at: AwareDatetime | None = None
+    running_at: AwareDatetime | None = None
+    stopping_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
+    reason: str | None = None
+    error: str | None = None
+    error_type: str | None = None
+    stopped: bool = False
+    """Whether its first worker has ended, with all its processes."""
+    exit_code: int | None = None
+    recoveries: int = 0
+    recovered_at: AwareDatetime | None = None
+    unsaid: bool = False
+    """Whether it ended with something in its spool that could not be said."""
+    keys: tuple[WorkerKey, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The sandbox."""
+        return self.sandbox
+
+    @property
+    def source(self) -> str:
+        """The source of what is said of it; no sandbox's name ever comes again."""
+        return f"/sandherd/spawner/{self.sandbox}"
+
+    @property
+    def task_key(self) -> str:
+        """The key of its task."""
+        return f"{self.project}.{self.task}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will become of it."""
+        return self.state in SANDBOX_ENDED
+
+    def fence_of(self, revision: int) -> int:
+        """The fencing token, of a record that stands at this revision."""
+        return revision if self.fence is None else self.fence
+
+    def about(self) -> dict[str, str | None]:
+        """Its events name it and its task."""
+        return {"taskid": self.task, "sandboxid": self.sandbox}
+
+    def entering(self, state: SandboxState, **changes: Any) -> Self:
+        """The record in another state. Raises `TransitionRefusedError` if the table does not allow it."""
+        checked(self.state, state)
+        return self.model_copy(update={"state": state, **changes})
+
+    def view(self) -> SandboxView:
+        """The sandbox as it is shown."""
+        return SandboxView(
+            project=self.project,
+            sandbox=self.sandbox,
+            state=self.state,
+            task=self.task,
+            attempt=self.attempt,
+            runtime=self.runtime,
+            isolation=self.isolation,
+            requested_at=self.requested_at,
+            running_at=self.running_at,
+            ended_at=self.ended_at,
+            reason=self.reason,
+            error=self.error,
+        )

@@ -1,0 +1,80 @@
+"""The sweep: what a pass over all records, and over all that is really there, finds to be done. Pure decisions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, TaskState
+from spawner.records.index import Known
+from spawner.runtimes.contract import Seen
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a pass found."""
+
+    wake: frozenset[str]
+    """Sandboxes to be led on, by key."""
+    strays: frozenset[str]
+    """Tasks whose sandbox has no record, by key."""
+    orphans: frozenset[str]
+    """What is there and no record wants, by name."""
+    old_tasks: frozenset[str]
+    old_sandboxes: frozenset[str]
+    """Records that have been kept long enough, by key."""
+
+
+def look_over(
+    tasks: Mapping[str, Known[TaskView]],
+    sandboxes: Mapping[str, Known[SandboxView]],
+    present: Iterable[Seen],
+    now: datetime,
+    keep: float,
+) -> Findings:
+    """Compare the records with each other and with what is there. `keep` is in seconds."""
+    names = {known.view.sandbox: key for key, known in sandboxes.items()}
+    there = {seen.sandbox for seen in present}
+    living = {key for key, known in sandboxes.items() if known.view.state not in SANDBOX_ENDED}
+    left_behind = {names[name] for name in there if name in names} - living
+    unfinished = {_sandbox_of(known.view) for known in tasks.values() if _waits_for_sandbox(known.view)}
+    return Findings(
+        wake=frozenset(living | left_behind | (unfinished & sandboxes.keys())),
+        strays=frozenset(
+            key
+            for key, known in tasks.items()
+            if _waits_for_sandbox(known.view) and _sandbox_of(known.view) not in sandboxes
+        ),
+        orphans=frozenset(there - names.keys()),
+        old_tasks=frozenset(
+            key
+            for key, known in tasks.items()
+            if known.view.state in TASK_ENDED
+            and _old(known.view.ended_at, known, now, keep)
+            and _sandbox_of(known.view) not in living
+        ),
+        old_sandboxes=frozenset(
+            key
+            for key, known in sandboxes.items()
+            if known.view.state in SANDBOX_ENDED
+            and _old(known.view.ended_at, known, now, keep)
+            and known.view.sandbox not in there
+        ),
+    )
+
+
+def unsaid(*indexed: Mapping[str, Known[TaskView]] | Mapping[str, Known[SandboxView]]) -> list[list[str]]:
+    """For each index, the keys of records with events that were written and not published."""
+    return [[key for key, known in index.items() if known.unsaid] for index in indexed]
+
+
+def _waits_for_sandbox(task: TaskView) -> bool:
+    return task.state in {TaskState.ASSIGNED, TaskState.RUNNING}
+
+
+def _sandbox_of(task: TaskView) -> str:
+    return f"{task.project}.{task.sandbox}"
+
+
+def _old(ended_at: datetime | None, known: Known[TaskView] | Known[SandboxView], now: datetime, keep: float) -> bool:
+    return ended_at is not None and not known.unsaid and ended_at + timedelta(seconds=keep) < now

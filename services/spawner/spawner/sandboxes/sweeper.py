@@ -1,0 +1,99 @@
+"""Runs the sweep at start and every few seconds, on the replica that holds the lease."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from sandherd.bus.lease import Lease
+from sandherd.contracts.states import SandboxState, TaskState
+from sandherd.telemetry import logs
+from spawner.live import Live
+from spawner.runtimes.contract import Runtime
+from spawner.sandboxes.keeper import FOR_NOW, Keeper
+from spawner.sandboxes.orphans import Ward
+from spawner.sandboxes.sweep import Findings, look_over, unsaid
+from spawner.tasks import decisions as of_task
+from spawner.tasks.record import TaskRecord
+
+_log: Final = logs.get("sweeper")
+
+
+class Sweeper:
+    """Finds what nobody is leading: after a crash, after a lost runtime, after a long time."""
+
+    def __init__(self, live: Live, lease: Lease, keeper: Keeper, ward: Ward, runtimes: Mapping[str, Runtime]) -> None:
+        self._live = live
+        self._lease = lease
+        self._keeper = keeper
+        self._ward = ward
+        self._runtimes = runtimes
+
+    async def run(self, interval: float, keep: float) -> None:
+        """Sweep until cancelled; the records must be known before the first pass, or all would look like orphans."""
+        await asyncio.gather(self._live.task_index.complete.wait(), self._live.sandbox_index.complete.wait())
+        while True:
+            self._live.meters.set("sandherd_lease_held", float(self._lease.held), lease=self._lease.key)
+            await self._lease.wait_held()
+            self._live.meters.set("sandherd_lease_held", 1, lease=self._lease.key)
+            try:
+                await self.sweep(keep)
+            except FOR_NOW as error:
+                _log.warning("sweep not finished", error=repr(error))
+            await asyncio.sleep(interval)
+
+    async def sweep(self, keep: float) -> None:
+        """One pass."""
+        present = {
+            seen.sandbox: (runtime, seen) for runtime in self._runtimes.values() for seen in await runtime.find_all()
+        }
+        tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
+        now = self._live.now()
+        findings = look_over(tasks, sandboxes, [seen for _, seen in present.values()], now, keep)
+        for key in findings.wake:
+            self._keeper.wake(key)
+        await self._publish(*unsaid(tasks, sandboxes))
+        await self._fail_strays(findings, now)
+        await self._ward.tend(findings.orphans, present, now)
+        await self._purge(findings)
+        self._measure()
+
+    async def _publish(self, tasks: list[str], sandboxes: list[str]) -> None:
+        for key in tasks:
+            await self._live.change_task(key, lambda record: record)
+        for key in sandboxes:
+            await self._live.change_sandbox(key, lambda record: record)
+
+    async def _fail_strays(self, findings: Findings, now: datetime) -> None:
+        for key in findings.strays:
+            task = await self._live.tasks.load(key)
+            if task is None or await self._live.sandboxes.load(f"{task.record.project}.{task.record.sandbox}"):
+                continue
+            await self._live.change_task(key, _without_sandbox(task.record.sandbox, now))
+
+    async def _purge(self, findings: Findings) -> None:
+        for key in findings.old_tasks:
+            task = await self._live.tasks.load(key)
+            if task and task.record.ended and await self._live.tasks.remove(task):
+                _log.debug("task purged", key=key)
+        for key in findings.old_sandboxes:
+            sandbox = await self._live.sandboxes.load(key)
+            if sandbox and sandbox.record.ended and await self._live.sandboxes.remove(sandbox):
+                _log.debug("sandbox purged", key=key)
+
+    def _measure(self) -> None:
+        tasks = [view.state for view in self._live.task_index.views()]
+        sandboxes = [view.state for view in self._live.sandbox_index.views()]
+        for state in TaskState:
+            self._live.meters.set("sandherd_tasks", tasks.count(state), state=state)
+        for sandbox_state in SandboxState:
+            self._live.meters.set("sandherd_sandboxes", sandboxes.count(sandbox_state), state=sandbox_state)
+
+
+def _without_sandbox(sandbox: str | None, now: datetime) -> Callable[[TaskRecord], TaskRecord]:
+    def decide(record: TaskRecord) -> TaskRecord:
+        if record.ended or record.sandbox != sandbox:
+            return record
+        return of_task.failed(record, f"the record of {sandbox} is gone", "sandbox_lost", now)
+
+    return decide

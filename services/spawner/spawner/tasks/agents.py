@@ -1,0 +1,106 @@
+"""What agents say that moves their task: that they have started, and how they ended."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
+from sandherd.contracts.reading import read_event
+from sandherd.contracts.states import TaskState
+from sandherd.telemetry import logs
+from sandherd.telemetry.traces import span
+from spawner.live import Live
+from spawner.records.store import StoreUnavailableError
+from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks import decisions as of_task
+from spawner.tasks.record import TaskRecord
+from spawner.turns import Turns
+
+Move = Callable[[TaskRecord], TaskRecord]
+_log: Final = logs.get("agents")
+
+
+class Agents:
+    """The handler of `spawner-agents`. Which task a sandbox works for is looked up, never taken from its worker."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._turns = Turns()
+
+    async def handle(self, delivery: Delivery) -> Outcome:
+        """One event, taken in or counted as late."""
+        event = read_event(delivery.subject, delivery.data)
+        async with self._turns.of(f"{event.project}.{event.subject}"):
+            with span(f"handle {event.type}", event.traceparent, sandbox=event.subject):
+                try:
+                    return await self._hear(event)
+                except StoreUnavailableError as error:
+                    return Retry(1.0, str(error))
+
+    async def _hear(self, event: Envelope[EventData]) -> Outcome:
+        held = await self._live.sandboxes.load(f"{event.project}.{event.subject}")
+        if held is None:
+            self._late(event, "unknown_sandbox")
+            return DONE
+        match event.data:
+            case AgentStarted():
+                await self._started(event, held.record)
+            case AgentCompleted() | AgentFailed() as outcome:
+                await self._ended(event, held.record, outcome)
+            case AgentShutdown() as last:
+                _log.info("last word", sandbox=event.subject, reason=last.reason)
+            case _:
+                pass
+        return DONE
+
+    async def _started(self, event: Envelope[EventData], sandbox: SandboxRecord) -> None:
+        now = self._live.now()
+        first = sandbox.running_at is None
+        held = await self._live.change_sandbox(
+            sandbox.key, lambda record: of_sandbox.running(record, now), publish=False
+        )
+        await self._move_task(event, sandbox, lambda task: of_task.running(task, sandbox.sandbox, now))
+        if held:
+            await self._live.flush_sandbox(held)
+        if first:
+            took = (now - sandbox.requested_at).total_seconds()
+            self._live.meters.observe("sandherd_spawn_seconds", max(0.0, took), runtime=sandbox.runtime)
+
+    async def _ended(
+        self, event: Envelope[EventData], sandbox: SandboxRecord, outcome: AgentCompleted | AgentFailed
+    ) -> None:
+        now = self._live.now()
+        await self._move_task(event, sandbox, lambda task: of_task.ended(task, sandbox.sandbox, outcome, now))
+
+    async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, move: Move) -> None:
+        reasons: list[str] = []
+
+        def decide(task: TaskRecord) -> TaskRecord:
+            reason = lateness(event, sandbox, task)
+            reasons[:] = [reason] if reason else []
+            return task if reason else move(task)
+
+        held = await self._live.change_task(sandbox.task_key, decide)
+        for reason in reasons if held else ["unknown_task"]:
+            self._late(event, reason)
+
+    def _late(self, event: Envelope[EventData], reason: str) -> None:
+        self._live.meters.count("sandherd_late_events_total", reason=reason)
+        _log.info("late event", type=event.type, sandbox=event.subject, reason=reason, id=str(event.id))
+
+
+def lateness(event: Envelope[EventData], sandbox: SandboxRecord, task: TaskRecord) -> str | None:
+    """Why this event changes nothing of the task any more, or None if it does.
+
+    The fence: only the sandbox that the task's current attempt names counts, and only its first end.
+    """
+    if task.sandbox != sandbox.sandbox or task.attempt != sandbox.attempt:
+        return "old_attempt"
+    if task.ended:
+        return "task_ended"
+    if isinstance(event.data, AgentStarted) and task.state is not TaskState.ASSIGNED:
+        return "repeated"
+    return None

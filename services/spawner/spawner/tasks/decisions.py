@@ -1,0 +1,118 @@
+"""What becomes of a task, as pure functions: a record and a fact in, the next record out."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from sandherd.contracts.commands import CancelTask, SubmitTask
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, Outcome
+from sandherd.contracts.events.lifecycle import (
+    TaskAssigned,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskRunning,
+    TaskSubmitted,
+)
+from sandherd.contracts.states import TaskState
+from spawner.tasks.record import TaskRecord
+
+MOST_TEXT: Final = 4000
+"""How many characters of an agent's last words stand in a task's result; the events have all of them."""
+_NOT_RESULT: Final = frozenset({"turn", "success", "error", "error_type", "signal"})
+
+
+def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str) -> TaskRecord:
+    """A new task that waits. `at` is when the broker took the command: the same for every delivery of it."""
+    task = command.data
+    record = TaskRecord(
+        project=command.project,
+        traceparent=command.traceparent or traceparent,
+        task=task.task,
+        life=command.id.hex,
+        spec=task.spec,
+        submitted_by=task.submitted_by,
+        submitted_at=at,
+    )
+    return record.saying(
+        at,
+        TaskSubmitted(
+            task=task.spec.text,
+            harness=task.spec.harness.kind,
+            runtime=task.spec.runtime,
+            submitted_by=task.submitted_by,
+        ),
+    )
+
+
+def same_task(record: TaskRecord, task: SubmitTask) -> bool:
+    """Whether the command asks for what the record already is."""
+    return record.spec == task.spec and record.submitted_by == task.submitted_by
+
+
+def assigned(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:
+    """A sandbox is being made for it."""
+    waited = _milliseconds(record.submitted_at, now)
+    moved = record.entering(TaskState.ASSIGNED, sandbox=sandbox, assigned_at=now)
+    return moved.saying(now, TaskAssigned(attempt=record.attempt, sandbox=sandbox, waited_ms=waited))
+
+
+def running(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:
+    """Its agent has started."""
+    moved = record.entering(TaskState.RUNNING, started_at=now)
+    started = _milliseconds(record.submitted_at, now)
+    return moved.saying(now, TaskRunning(attempt=record.attempt, sandbox=sandbox, started_ms=started))
+
+
+def ended(record: TaskRecord, sandbox: str, outcome: Outcome, now: datetime) -> TaskRecord:
+    """Its agent has said the end."""
+    result = result_of(outcome)
+    if isinstance(outcome, AgentFailed):
+        return failed(record, outcome.error, outcome.error_type, now, result=result)
+    moved = record.entering(TaskState.COMPLETED, ended_at=now, result=result)
+    return moved.saying(now, TaskCompleted(attempt=record.attempt, sandbox=sandbox, result=result))
+
+
+def failed(
+    record: TaskRecord, error: str, error_type: str, now: datetime, *, result: dict[str, Any] | None = None
+) -> TaskRecord:
+    """It will not be done."""
+    moved = record.entering(
+        TaskState.FAILED, ended_at=now, error=error, error_type=error_type, result=result or record.result
+    )
+    return moved.saying(
+        now, TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
+    )
+
+
+def cancelled(record: TaskRecord, command: CancelTask, now: datetime) -> TaskRecord:
+    """Somebody called it off. An ended task stays as it ended."""
+    if record.ended:
+        return record
+    moved = record.entering(TaskState.CANCELLED, ended_at=now, error=command.reason or None, error_type="cancelled")
+    return moved.saying(
+        now,
+        TaskCancelled(
+            attempt=record.attempt,
+            sandbox=record.sandbox,
+            reason=command.reason,
+            cancelled_by=command.cancelled_by,
+        ),
+    )
+
+
+def result_of(outcome: Outcome) -> dict[str, Any]:
+    """What of the agent's end is kept with the task: what was said, and not what was left at its default."""
+    found = outcome.model_dump(mode="json", exclude_defaults=True, exclude=set(_NOT_RESULT))
+    if outcome.final_output:
+        found["final_output"] = outcome.final_output[:MOST_TEXT]
+    return found
+
+
+def is_end(event: object) -> bool:
+    """Whether this is one of the two ways in which an attempt ends."""
+    return isinstance(event, AgentCompleted | AgentFailed)
+
+
+def _milliseconds(since: datetime, until: datetime) -> float:
+    return max(0.0, (until - since).total_seconds() * 1000)

@@ -1,0 +1,82 @@
+"""A task as it is kept in the bucket `tasks`."""
+
+from typing import Any, Final, Self
+
+from pydantic import AwareDatetime, Field
+
+from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.states import TASK_ENDED, TaskState, checked
+from spawner.records.record import Record
+
+SHOWN: Final = 300
+"""How many characters of a long text a list shows."""
+
+
+class TaskRecord(Record):
+    """What is to be done, and how far it has come. `life` tells two tasks of one name apart, for names come again."""
+
+    task: SafeName
+    life: str
+    """32 hexadecimal digits of the command that began it."""
+    spec: TaskSpec
+    submitted_by: str | None = None
+    submitted_at: AwareDatetime
+    state: TaskState = TaskState.PENDING
+    attempt: int = 1
+    sandbox: SafeName | None = None
+    """Of the current attempt: events of any other change nothing."""
+    assigned_at: AwareDatetime | None = None
+    started_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
+    error: str | None = None
+    error_type: str | None = None
+    result: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The task."""
+        return self.task
+
+    @property
+    def source(self) -> str:
+        """The source of what is said of this life of the task."""
+        return f"/sandherd/spawner/{self.task}/{self.life}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will become of it."""
+        return self.state in TASK_ENDED
+
+    def about(self) -> dict[str, str | None]:
+        """Its events name the task, and the sandbox once there is one."""
+        return {"taskid": self.task, "sandboxid": self.sandbox}
+
+    def entering(self, state: TaskState, **changes: Any) -> Self:
+        """The record in another state. Raises `TransitionRefusedError` if the table does not allow it."""
+        checked(self.state, state)
+        return self.model_copy(update={"state": state, **changes})
+
+    def view(self, *, whole: bool) -> TaskView:
+        """The task as it is shown; texts are cut short unless the whole is asked for."""
+        return TaskView(
+            project=self.project,
+            task=self.task,
+            state=self.state,
+            attempt=self.attempt,
+            text=self.spec.text if whole else self.spec.text[:SHOWN],
+            harness=self.spec.harness.kind,
+            runtime=self.spec.runtime,
+            sandbox=self.sandbox,
+            submitted_at=self.submitted_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            error=self.error,
+            error_type=self.error_type,
+            result=self.result if whole else {name: _short(value) for name, value in self.result.items()},
+        )
+
+
+def _short(value: Any) -> Any:
+    return value[:SHOWN] if isinstance(value, str) else value
