@@ -81,8 +81,8 @@ class Puller:
     async def next_batch(self, most: int) -> list[Msg]:
         """At least one message, and no more than `most`. Raises `DeafError` when the consumer is gone."""
         while not self._waiting:
-            await self._ask_for_more()
             self._arrived.clear()
+            await self._ask_for_more()
             try:
                 # Not `wait_for`: in Python 3.11 it swallows a cancellation that comes together with a message.
                 async with asyncio.timeout(HEARTBEAT):

@@ -69,8 +69,8 @@ def _agent(state: Watched, seen: Seen) -> Watched:
     changes: dict[str, Any] = {"last_sign_at": seen.at}
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
-    if isinstance(seen.data, AgentHeartbeat):
-        changes |= {"last_heartbeat_at": seen.at, "busy_since": _busy_since(state, seen, seen.data)}
+    if seen.type == AgentHeartbeat.type:
+        changes["last_heartbeat_at"] = seen.at
     if model is None:
         return replace(state, **changes)
     if model.counts_as_work:
@@ -78,10 +78,6 @@ def _agent(state: Watched, seen: Seen) -> Watched:
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
     return _calls(replace(state, **changes), seen, model.opens, model.closes)
-
-
-def _busy_since(state: Watched, seen: Seen, data: AgentHeartbeat) -> Any:
-    return (state.busy_since or seen.at) if data.in_flight else None
 
 
 def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) -> Watched:

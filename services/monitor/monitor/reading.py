@@ -14,7 +14,6 @@ DOMAINS: Final = frozenset({"agent", "sandbox", "message", "monitor"})
 _ALWAYS: Final = frozenset(
     {
         "agent.started",
-        "agent.heartbeat",
         "sandbox.requested",
         "monitor.dead_found",
         "monitor.idle_found",

@@ -70,18 +70,16 @@ def finished(state: Watched, now: datetime, limits: Limits) -> Finding | None:
 
 
 def stuck(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """A call has been in flight for too long, or its worker says that one is and nothing else has come."""
-    if state.paused or state.finished_at is not None:
+    """A call has been in flight for too long."""
+    if state.paused or state.finished_at is not None or not state.in_flight:
         return None
-    begun = [call.begun_at for call in state.in_flight.values()]
-    if not begun and state.busy_since is not None:
-        begun = [max(state.busy_since, state.last_work_at or state.started_at)]
-    return _held(Rule.STUCK, min(begun), now, limits.stuck_after) if begun else None
+    begun = min(call.begun_at for call in state.in_flight.values())
+    return _held(Rule.STUCK, begun, now, limits.stuck_after)
 
 
 def idle(state: Watched, now: datetime, limits: Limits) -> Finding | None:
     """No work for too long, and nothing in flight: a call that runs is activity."""
-    if state.paused or state.finished_at is not None or state.in_flight or state.busy_since is not None:
+    if state.paused or state.finished_at is not None or state.in_flight:
         return None
     return _held(Rule.IDLE, state.last_work_at or state.started_at, now, limits.idle_after)
 

@@ -111,8 +111,6 @@ class Watched:
     finished_at: datetime | None = None
     in_flight: Mapping[str, Call] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
-    busy_since: datetime | None = None
-    """Since when its heartbeats say that something is in flight, whether or not we saw it begin."""
     streak: Streak | None = None
     steering: Steering | None = None
     steered_at: datetime | None = None

@@ -46,7 +46,7 @@ async def test_an_unknown_sandbox_and_an_ended_one_reject_at_once(world: World) 
     await world.record("sbx-old", SandboxState.TERMINATED)
     async with world.relay().running():
         unknown, old = await world.send("sbx-none"), await world.send("sbx-old")
-        await world.until(lambda: {"rejected"} == {*world.said[unknown], *world.said[old]})
+        await world.until(lambda: world.said[unknown] == world.said[old] == ["rejected"])
         events = await world.stored()
     assert [event["sequence"] for event in events[unknown]] == [1]
     assert "there is no sandbox sbx-none" in events[unknown][0]["data"]["reason"]

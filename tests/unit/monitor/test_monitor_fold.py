@@ -41,7 +41,6 @@ kinds: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
         ),
         st.just({}),
     ),
-    st.tuples(st.just("agent.heartbeat"), st.fixed_dictionaries({"in_flight": st.integers(0, 2)})),
     st.tuples(st.just("agent.tool_use"), st.fixed_dictionaries({"tool_use_id": ids, "tool": st.just("Bash")})),
     st.tuples(
         st.sampled_from(["agent.tool_result", "agent.user_tool_result"]),

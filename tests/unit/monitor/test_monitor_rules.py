@@ -86,16 +86,6 @@ def test_an_ended_call_counts_no_more(story: Story, limits: Limits, after: After
     assert found(state, after(600), limits) == "idle"
 
 
-def test_a_worker_that_reports_something_in_flight_is_not_idle_but_may_be_stuck(
-    story: Story, limits: Limits, after: After
-) -> None:
-    """A program that computes in silence says nothing but heartbeats; its worker knows that it runs."""
-    begin = story.seen("agent.started")
-    state = told([begin, *(story.seen("agent.heartbeat", at, in_flight=1) for at in range(0, 1000, 30))])
-    assert found(state, after(899), limits) is None
-    assert found(state, after(990), limits) == "stuck"
-
-
 @pytest.mark.parametrize(("age", "rule"), [(299, None), (300, "finished"), (301, "finished")])
 def test_finished_without_a_message(story: Story, limits: Limits, after: After, age: int, rule: Any) -> None:
     """A finished agent gets five minutes for a follow-up."""
