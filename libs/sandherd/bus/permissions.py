@@ -199,10 +199,7 @@ def _consuming(stream: str, durable: str) -> Iterator[str]:
 
 
 def _following(stream: str) -> Iterator[str]:
-    """Short-lived named consumers without acknowledgement.
-
-    A pattern can't say `<service>-follow-*`, so any name is allowed and `_others_consumers` takes away the durables.
-    """
+    """Short-lived named consumers. No pattern says `<service>-follow-*`: `_others_consumers` takes away the durables."""
     yield f"{_API}.CONSUMER.CREATE.{stream}.*"
     yield f"{_API}.CONSUMER.CREATE.{stream}.*.>"
     yield f"{_API}.CONSUMER.INFO.{stream}.*"

@@ -38,6 +38,7 @@ _COMPARED: Final = (
     "deny_delete",
     "subject_delete_marker_ttl",
 )
+_OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
 _COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending")
 
 
@@ -151,10 +152,10 @@ async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfi
     try:
         found = (await js.stream_info(name)).config
     except NotFoundError:
-        await _try(f"stream {name}", js.add_stream(wanted))
+        await _try(f"stream {name}", js.add_stream(wanted), "make room for it, or raise the broker's limits")
         return
     if differs(wanted, found, _COMPARED):
-        await _try(f"stream {name}", js.update_stream(wanted))
+        await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
 
 
 async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> None:
@@ -165,17 +166,15 @@ async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> None:
         found = None
     # Creating an existing consumer changes it, where that is allowed; its place in the stream stays.
     if found is None or differs(wanted, found, _COMPARED_CONSUMER):
-        await _try(f"consumer {consumer.name} on {consumer.stream}", js.add_consumer(consumer.stream, wanted))
+        call = js.add_consumer(consumer.stream, wanted)
+        await _try(f"consumer {consumer.name} on {consumer.stream}", call, _OTHER_VERSION)
 
 
-async def _try(thing: str, call: Awaitable[Any]) -> None:
+async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
     try:
         await call
     except APIError as error:
-        raise ProvisionError(
-            f"{thing}: the broker refuses the declared configuration ({error.description}); "
-            "what it holds was made by another version: empty and delete it, or bring back that version"
-        ) from error
+        raise ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}") from error
 
 
 async def _look(thing: str, ask: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[Fault]:

@@ -12,7 +12,19 @@ from typing import Any, Self
 
 from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.connection import Identity as Voice
-from sandherd.bus.identity import BrokerTokens, Identity, Minter, Registrar, SpawnerKeys, bearer, write_secret
+from sandherd.bus.identity import (
+    BrokerTokens,
+    Identity,
+    Key,
+    Kind,
+    Minter,
+    Registrar,
+    SpawnerKeys,
+    bearer,
+    credentials_text,
+    write_secret,
+)
+from sandherd.bus.identity.keys import read_claims
 from sandherd.bus.identity.minting import PROVISIONER
 from sandherd.bus.permissions import PEOPLE, SERVICES, for_person, for_service
 from sandherd.bus.provision import ProvisionError, provision
@@ -170,8 +182,6 @@ class Broker:
             yield bus
 
     def _sandbox_credentials(self, principal: Principal, project: str, sandbox: str, life: float) -> Path:
-        from sandherd.bus.identity import Key, Kind, credentials_text
-
         path = self.home / "creds" / f"{sandbox}-{principal}.creds"
         if principal is Principal.JOINER:
             text = self.minter().mint_joiner(project, sandbox, life)
@@ -185,8 +195,6 @@ class Broker:
 
 def _up_to_date(path: Path) -> bool:
     """Whether a credential says what this version's tables give its principal."""
-    from sandherd.bus.identity.keys import read_claims
-
     text = path.read_text()
     who = bearer(text)
     if who.principal in PEOPLE:

@@ -9,10 +9,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sandherd.bus.identity import BrokerTokens
+from sandherd.contracts.streams import BUCKETS, STREAMS
 from sandherd.stack.child import Child, Command
 
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
+STORE_BYTES: Final = sum([*(stream.max_bytes for stream in STREAMS), *(bucket.max_bytes for bucket in BUCKETS)])
+"""What all streams together may hold. The broker would else allow three quarters of the free disk, and refuse to make
+streams on a machine with less, although they are empty."""
 
 
 class NatsServer:
@@ -102,7 +106,12 @@ class NatsServer:
             "system_account": tokens.system_account,
             "resolver": jwt,
             "resolver_preload": tokens.accounts,
-            "jetstream": {"store_dir": str(self.directory / "data"), "sync_interval": "1s"},
+            "jetstream": {
+                "store_dir": str(self.directory / "data"),
+                "max_file_store": STORE_BYTES,
+                "max_memory_store": 256 * 1024 * 1024,
+                "sync_interval": "1s",
+            },
             # A reply that waits for a slow reader is cut off; the streams do not need it.
             "write_deadline": "10s",
             "ping_interval": "20s",

@@ -85,7 +85,7 @@ async def test_what_differs_is_named_and_mended(admin: Bus, herd: Broker) -> Non
 async def test_what_the_broker_does_not_change_is_a_clear_error(admin: Bus) -> None:
     """A stream that was made with another retention can't be changed: the error names it and says what to do."""
     await admin.js.delete_stream("COMMANDS")
-    await admin.js.add_stream(stream_config(BY_STREAM["COMMANDS"]).evolve(retention="limits", storage="memory"))
+    await admin.js.add_stream(stream_config(BY_STREAM["COMMANDS"]).evolve(retention="limits"))
     with pytest.raises(ProvisionError, match=r"stream COMMANDS: .* delete it"):
         await provision(admin.js)
 
