@@ -1,7 +1,6 @@
 """What the broker lets each principal do: derived from the subject table and the stream table, written nowhere by hand.
 
-Pure: the identity package puts these into accounts and user tokens, and the permission matrix test checks them on a
-real server against a reading of the tables of its own.
+Pure: the identity package puts these into tokens, and the permission matrix test checks them on a real server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +47,6 @@ class Permissions:
         publish: dict[str, Any] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
-        # An empty allow list would mean "everything" to the broker; there is none here.
         found: dict[str, Any] = {"pub": publish, "sub": {"allow": list(self.subscribe)}}
         if self.answers:
             found["resp"] = {"max": self.answers.count, "ttl": int(self.answers.seconds * 1e9)}
@@ -76,8 +74,7 @@ def safe_project(name: str) -> str:
 def inbox(principal: Principal, name: str) -> str:
     """The prefix of a principal's reply subjects, without the last dot.
 
-    `name` is the service's, the sandbox's, or, for a person, the public key: people choose their names freely, and
-    two of one name must not read each other's replies.
+    `name` is the service's or the sandbox's, and for a person the public key: names of people are free, and may meet.
     """
     return f"_INBOX_{name}{_JOIN if principal is Principal.JOINER else ''}"
 
@@ -154,7 +151,7 @@ def _heard(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
     rows = [row for row in TABLE if principal in row.consumers and row.mood in _HEARD_DIRECTLY]
     events = [row for row in TABLE if row.mood is Mood.EVENT]
     if all(row in rows for row in events):
-        # Who hears every event may hear them with one subscription instead of one for each domain.
+        # Who hears every event may do so with one subscription.
         project = values.get("project", _ALL_PROJECTS)
         yield f"{PREFIX}.event.>" if project == _ALL_PROJECTS else f"{PREFIX}.event.{project}.>"
         rows = [row for row in rows if row.mood is not Mood.EVENT]
@@ -199,7 +196,7 @@ def _consuming(stream: str, durable: str) -> Iterator[str]:
 
 
 def _following(stream: str) -> Iterator[str]:
-    """Short-lived named consumers. No pattern says `<service>-follow-*`: `_others_consumers` takes away the durables."""
+    """Short-lived named consumers. No pattern says `<service>-follow-*`; `_others_consumers` denies the durables."""
     yield f"{_API}.CONSUMER.CREATE.{stream}.*"
     yield f"{_API}.CONSUMER.CREATE.{stream}.*.>"
     yield f"{_API}.CONSUMER.INFO.{stream}.*"
