@@ -53,9 +53,9 @@ def moment(given: str | None, now: datetime) -> datetime | None:
     if given is None:
         return None
     ago = _AGO.match(given)
-    if ago is not None:
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
+        if ago is not None:
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         return datetime.fromisoformat(given).astimezone(UTC)
     except (ValueError, OverflowError):
         raise HerdError.of(

@@ -80,11 +80,10 @@ def judge_holder(who: Holder, path: Path, now: datetime) -> Check:
     return Check("credential", state, found, remedy if state is State.WORTH_A_LOOK else None)
 
 
-def judge_version(version: str, url: str, milliseconds: float) -> Check:
+def judge_version(version: tuple[int, int, int], url: str, milliseconds: float) -> Check:
     """Whether the broker is new enough."""
-    found = f"nats-server {version} at {url}, {milliseconds:.1f} ms away"
-    numbers = tuple(int(part) for part in version.split("-", maxsplit=1)[0].split(".")[:2] if part.isdigit())
-    if numbers < BROKER_SINCE:
+    found = f"nats-server {'.'.join(map(str, version))} at {url}, {milliseconds:.1f} ms away"
+    if version[:2] < BROKER_SINCE:
         oldest = ".".join(map(str, BROKER_SINCE))
         return Check("broker", State.WRONG, found, f"use nats-server {oldest} or newer")
     return Check("broker", State.RIGHT, found)
@@ -93,6 +92,8 @@ def judge_version(version: str, url: str, milliseconds: float) -> Check:
 def judge_skew(skew: timedelta) -> Check:
     """Whether our clock and a service's agree. HTTP tells whole seconds only."""
     found = f"differs from the services' by {abs(skew.total_seconds()):.0f} s"
+    if abs(skew) <= timedelta(seconds=1):
+        return Check("clock", State.RIGHT, "agrees with the services' to the second")
     if abs(skew) > MOST_SKEW:
         return Check("clock", State.WRONG, found, "set this machine's clock, as with `timedatectl set-ntp true`")
     return Check("clock", State.RIGHT, found)
@@ -118,7 +119,8 @@ async def _on_the_broker(context: Context) -> AsyncIterator[Check]:
         async with Herd.connect(context, patience=2) as herd:
             client = herd.connection.bus.client
             milliseconds = await client.rtt() * 1000
-            yield judge_version(str(client.connected_server_version), context.nats_url, milliseconds)
+            version = client.connected_server_version
+            yield judge_version((version.major, version.minor, version.patch), context.nats_url, milliseconds)
             yield await _spawner(herd)
             for check in await _history(herd):
                 yield check

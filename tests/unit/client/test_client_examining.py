@@ -1,0 +1,85 @@
+"""What the doctor makes of what it sees."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sandherd.bus.identity.credentials import Bearer
+from sandherd.client.cli.examining import (
+    Check,
+    State,
+    judge_audit,
+    judge_holder,
+    judge_skew,
+    judge_version,
+)
+from sandherd.client.context import Holder
+from sandherd.contracts.requests import Audit
+from sandherd.contracts.subjects import Principal
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BEARER = Bearer("U…", "client-default", Principal.CLIENT, "default", "_INBOX_U…")
+
+
+def an_audit(*, missing: int = 0, unstored: int = 0, dead: int = 0) -> Audit:
+    return Audit(
+        sources=[],
+        source_count=3,
+        event_count=10,
+        missing=missing,
+        duplicates_refused=0,
+        unstored=unstored,
+        dead=dead,
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "state"),
+    [
+        (None, State.RIGHT),
+        (timedelta(days=1), State.RIGHT),
+        (timedelta(minutes=5), State.WORTH_A_LOOK),
+        (timedelta(0), State.WRONG),
+        (timedelta(days=-1), State.WRONG),
+    ],
+)
+def test_a_credential_is_judged_by_what_is_left(left: timedelta | None, state: State) -> None:
+    """One that has expired is wrong, one that soon will is worth a look; both name a remedy."""
+    check = judge_holder(Holder(BEARER, None if left is None else NOW + left), Path("x.creds"), NOW)
+    assert check.state is state
+    assert (check.remedy is not None) is (state is not State.RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [((2, 15, 1), State.RIGHT), ((2, 12, 0), State.RIGHT), ((2, 11, 9), State.WRONG)]
+)
+def test_an_old_broker_is_wrong(version: tuple[int, int, int], state: State) -> None:
+    """A broker that lacks what leases need is found, with the version that has it."""
+    check = judge_version(version, "nats://x", 1.0)
+    assert check.state is state
+    assert "nats-server" in check.found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state"), [(0, State.RIGHT), (-3, State.RIGHT), (6, State.WRONG), (-600, State.WRONG)]
+)
+def test_a_clock_that_is_off_is_wrong(seconds: float, state: State) -> None:
+    """In either direction."""
+    assert judge_skew(timedelta(seconds=seconds)).state is state
+
+
+@pytest.mark.parametrize(
+    ("audit", "name", "state"),
+    [
+        (an_audit(), "history", State.RIGHT),
+        (an_audit(missing=1), "history", State.WRONG),
+        (an_audit(unstored=20_000), "history lag", State.WORTH_A_LOOK),
+        (an_audit(dead=2), "dead letters", State.WORTH_A_LOOK),
+    ],
+)
+def test_the_history_is_judged_by_its_audit(audit: Audit, name: str, state: State) -> None:
+    """A gap is wrong; a lag and dead letters are worth a look; each says what to do."""
+    checks: dict[str, Check] = {check.name: check for check in judge_audit(audit)}
+    assert checks[name].state is state
+    assert all(check.remedy for check in checks.values() if check.state is not State.RIGHT)
