@@ -127,7 +127,7 @@ async def test_an_agents_word_on_its_task_is_not_taken(history: Any, script: Any
 
 @pytest.mark.parametrize("limit", [1, 4, 100])
 async def test_a_trajectory_is_walked_both_ways(history: Any, script: Any, limit: int) -> None:
-    """Full pages without heartbeats, counts of everything on each, cursors that are there exactly when there is more."""
+    """Full pages without heartbeats, counts of everything on each, a cursor exactly when there is more."""
     events: list[Any] = []
     for _ in range(11):
         events += [*script.messages("sbx-1", 1), script.heartbeat("sbx-1")]

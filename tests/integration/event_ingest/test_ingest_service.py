@@ -183,8 +183,7 @@ async def test_a_dead_letter_that_can_be_stored_now_is_stored(
 async def test_without_the_database_questions_are_refused_at_once(
     world: Any, script: Any, postgres_server: Any
 ) -> None:
-    """Postgres stopped: a typed refusal that says what to do, red readiness, no event acknowledged; when it returns,
-    all is stored, once, and readiness is green."""
+    """Postgres away: a refusal that says what to do, and red readiness; when it is back, all is stored, once."""
     async with world.service().running() as service, aiohttp.ClientSession() as session:
         before, during = script.messages("sbx-1", 5), script.messages("sbx-1", 50)
         await world.say(before)

@@ -14,8 +14,7 @@ from sandherd.contracts.errors import Code
 
 
 async def test_an_event_is_kept_to_the_letter(history: Any, script: Any) -> None:
-    """The document comes back as it was said, with members that this version does not know and characters Postgres
-    can't keep in a text."""
+    """As it was said: with members this version does not know, and characters Postgres can't keep in a text."""
     [event] = script.messages("sbx-1", 1)
     said = json.loads(event.to_json())
     said["newer"] = "extension"

@@ -86,7 +86,10 @@ select project from step where project is not null
 def _statement(search: Search) -> str:
     way, beyond = ("asc", ">") if search.ascending else ("desc", "<")
     order = f"stream_sequence {way}, id {way}"
-    entity = "and entity = branch.entity" if search.branches.entities is not None else ""
+    # Without statistics, as on a new day, Postgres may walk along all of a project to find one entity: hide that index.
+    project = "project = branch.project"
+    if search.branches.entities is not None:
+        project = "entity = branch.entity and project || '' = branch.project"
     place = ""
     if search.after is not None:
         first = _FIRST_FREE + len(search.conditions.values)
@@ -94,7 +97,7 @@ def _statement(search: Search) -> str:
     walk = (
         f"select found.* from unnest($1::text[], $2::text[]) as branch (project, entity) "  # noqa: S608  # all ours
         f"cross join lateral (select stream_sequence, id, size + 64 as size, envelope from events "
-        f"where project = branch.project {entity} {place} {search.conditions} order by {order} limit $3 + 1) as found"
+        f"where {project} {place} {search.conditions} order by {order} limit $3 + 1) as found"
     )
     return bounded(walk, order, "$3", "$4")
 
