@@ -71,8 +71,10 @@ def full_jitter(attempt: int, first: float = FIRST_WAIT, longest: float = LONGES
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a connection speaks as. Both callables are asked anew at every reconnect, so that a renewed credential
-    is used without a restart."""
+    """Who a connection speaks as.
+
+    Both callables are asked anew at every reconnect, so that a renewed credential is used without a restart.
+    """
 
     jwt: Callable[[], str] | None = None
     seed: Callable[[], str] | None = None
@@ -146,7 +148,14 @@ class Bus:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, name: str, identity: Identity, inbox: str, watch: Watch | None = None, patience: float | None = None
+        cls,
+        url: str,
+        *,
+        name: str,
+        identity: Identity,
+        inbox: str,
+        watch: Watch | None = None,
+        patience: float | None = None,
     ) -> AsyncIterator["Bus"]:
         """Connect, waiting for the broker as long as it takes, and leave politely at the end.
 
@@ -179,7 +188,13 @@ class Bus:
         self.client._pending_data_size = 0  # noqa: SLF001
 
     async def publish(
-        self, subject: str, payload: bytes, *, msg_id: str, headers: Mapping[str, str] | None = None, timeout: float = 5.0
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        msg_id: str,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 5.0,
     ) -> PubAck:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
@@ -192,7 +207,7 @@ class Bus:
             )
         except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
             raise PublishRefusedError(f"{subject}: {error!r}") from error
-        except (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
             raise PublishFailedError(f"{subject}: {error!r}") from error
 
     async def publish_stored(
@@ -234,7 +249,7 @@ class Bus:
             return (await self.client.request(subject, payload, timeout=timeout)).data
         except nats.errors.NoRespondersError as error:
             raise NoResponderError(subject) from error
-        except (asyncio.TimeoutError, nats.errors.Error, OSError) as error:
+        except (TimeoutError, nats.errors.Error, OSError) as error:
             raise RequestTimeoutError(f"{subject}: {error!r}") from error
 
     async def ask(self, request: Request[AnswerT], project: str, *, timeout: float = 5.0) -> AnswerT:
@@ -251,7 +266,7 @@ class Bus:
                 self._attempt = 0
                 self._closing = False
                 return
-            except (nats.errors.Error, asyncio.TimeoutError, OSError) as error:
+            except (TimeoutError, nats.errors.Error, OSError) as error:
                 if deadline is not None and asyncio.get_running_loop().time() > deadline:
                     raise BusError(f"no broker at {url} for {self.name}: {error!r}") from error
                 _log.warning("the broker is not there yet", url=url, attempt=self._attempt, error=repr(error))
@@ -319,7 +334,7 @@ class Bus:
         try:
             if self.client.is_connected:
                 await asyncio.wait_for(self.client.drain(), 5)
-        except (nats.errors.Error, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, nats.errors.Error, OSError) as error:
             _log.warning("could not leave politely", error=repr(error))
         finally:
             await self.client.close()

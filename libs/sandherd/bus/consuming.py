@@ -79,7 +79,7 @@ def outcome_of(error: Exception, deliveries: int) -> Outcome:
 def read_delivery(msg: Msg) -> Delivery:
     """The message, with what its reply subject says of it (ADR-15: both forms of `$JS.ACK`)."""
     tokens = msg.reply.split(".")
-    stream, _, deliveries, sequence, _, nanoseconds = tokens[2:8] if len(tokens) == 9 else tokens[4:10]  # noqa: PLR2004
+    stream, _, deliveries, sequence, _, nanoseconds = tokens[2:8] if len(tokens) == 9 else tokens[4:10]
     return Delivery(
         subject=msg.subject,
         data=msg.data,
@@ -174,7 +174,7 @@ class Settling:
         delivery = read_delivery(msg)
         try:
             outcome = await handle(delivery)
-        except Exception as error:  # whatever a handler raises becomes an outcome: none is swallowed
+        except Exception as error:  # noqa: BLE001  # whatever a handler raises becomes an outcome: none is swallowed
             outcome = outcome_of(error, delivery.deliveries)
             self._log_failure(delivery, outcome, error)
         await self.settle(msg, delivery, outcome)
@@ -185,7 +185,7 @@ class Settling:
         outcomes: Sequence[Outcome]
         try:
             outcomes = await handle(deliveries)
-        except Exception as error:  # as above
+        except Exception as error:  # noqa: BLE001  # as above
             if len(messages) > 1:
                 # One message may have broken the batch: alone, each is judged for itself.
                 for msg in messages:

@@ -70,7 +70,7 @@ class Lease:
             revision = self._revision if was_held else await self._free_revision()
             if revision is not None:
                 await self._write(revision, fresh=not was_held)
-        except (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
             self._lose(error)
 
     async def _free_revision(self) -> int | None:
@@ -113,5 +113,5 @@ class Lease:
         headers = {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(self._revision)}
         try:
             await self._bus.js.publish(self._subject, b"", timeout=1, headers=headers)
-        except (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
             _log.info("lease not given back; it runs out by itself", lease=self.key, error=repr(error))

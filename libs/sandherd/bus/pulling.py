@@ -61,7 +61,7 @@ class Puller:
         """Make sure the consumer is there, and listen. Raises `DeafError` naming it if it is not."""
         try:
             await self._bus.js.consumer_info(self._stream, self._consumer, timeout=2)
-        except (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, nats.js.errors.Error, nats.errors.Error, OSError) as error:
             self._lost = f"consumer {self._consumer} of {self._stream} does not answer ({type(error).__name__})"
             raise DeafError(f"{self._lost}; create it with `sandherd up` or the provisioner") from error
         await self.unbind()

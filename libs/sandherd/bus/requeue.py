@@ -1,6 +1,5 @@
 """Handling a dead letter once more."""
 
-import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -35,7 +34,7 @@ async def requeue(bus: Bus, service: str, number: int, handlers: Mapping[str, Ha
         raise ContractError(Code.REFUSED, f"{service} handles nothing of stream {delivery.stream}", field="number")
     try:
         outcome = await handle(delivery)
-    except Exception as error:  # becomes the answer; the letter stays where it is
+    except Exception as error:  # noqa: BLE001  # becomes the answer; the letter stays where it is
         _log.warning("still can't be handled", number=number, error=repr(error))
         outcome = outcome_of(error, deliveries=1)
     return await _conclude(bus, number, outcome)
@@ -48,7 +47,7 @@ async def _letter(bus: Bus, number: int) -> RawStreamMsg:
         raise ContractError(
             Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="see `sandherd dead list`"
         ) from None
-    except (nats.errors.Error, asyncio.TimeoutError) as error:
+    except (TimeoutError, nats.errors.Error) as error:
         raise ContractError(Code.UNAVAILABLE, f"DEAD does not answer: {error!r}") from error
 
 

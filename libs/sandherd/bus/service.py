@@ -23,12 +23,12 @@ from pydantic import BaseModel, ValidationError
 
 from sandherd.bus import consuming
 from sandherd.bus.connection import Bus, Identity, Watch
-from sandherd.bus.consuming import Delivery, Handler, Outcome, revived
+from sandherd.bus.consuming import Delivery, Handler, Outcome
 from sandherd.bus.health import Health
 from sandherd.bus.requeue import requeue
 from sandherd.bus.together import end
 from sandherd.contracts.errors import Code, ContractError, Problem
-from sandherd.contracts.names import new_uuid, safe_name
+from sandherd.contracts.names import UnsafeNameError, new_uuid, safe_name
 from sandherd.contracts.requests import REQUESTS, Reply, Request
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.settings import Settings, load
@@ -201,7 +201,7 @@ class Service:
         try:
             await run()
             self._fail(ServiceFailedError(f"{name} has ended"))
-        except Exception as error:  # not swallowed: it ends the service, which says so and is started anew
+        except Exception as error:  # noqa: BLE001  # not swallowed: it ends the service, which says so and is started anew
             _log.error("a part failed", failed=name, exc_info=error)
             self._fail(error)
 
@@ -235,18 +235,12 @@ class Service:
 
     async def _reply(self, request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:
         try:
-            for field, name in names.items():
-                safe_name(name, field)
-            request = REQUESTS[request_type].model_validate_json(body)
+            asked = _asked(request_type, body, names)
             with traces.span(f"answer {request_type}"):
-                return Reply[Any](ok=await handle(Asked(request, names)))
-        except ValidationError as error:
-            return Reply[Any](error=ContractError.from_validation(error).problem)
+                return Reply[Any](ok=await handle(asked))
         except ContractError as error:
             return Reply[Any](error=error.problem)
-        except ValueError as error:
-            return Reply[Any](error=Problem(code=Code.UNSAFE_NAME, message=str(error)))
-        except Exception as error:  # answered as a refusal and logged: an asker must not wait for nothing
+        except Exception as error:  # noqa: BLE001  # answered as a refusal and logged: an asker must not wait for nothing
             _log.error("could not answer", request=request_type, exc_info=error)
             return Reply[Any](error=_internal(error))
 
@@ -326,6 +320,18 @@ class _QuietServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _asked(request_type: str, body: bytes, names: Mapping[str, str]) -> Asked[Any]:
+    """The question, read as strictly as its schema says. Raises `ContractError`, for the asker's faults only."""
+    try:
+        for field, name in names.items():
+            safe_name(name, field)
+        return Asked(REQUESTS[request_type].model_validate_json(body, strict=True), names)
+    except UnsafeNameError as error:
+        raise ContractError(Code.UNSAFE_NAME, str(error), field=error.field) from None
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
 
 
 def _internal(error: Exception) -> Problem:

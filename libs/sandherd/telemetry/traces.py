@@ -18,7 +18,7 @@ _log: Final = logs.get("traces")
 
 
 def configure(service: str, endpoint: str | None) -> None:
-    """Export this process's spans to an OTLP/HTTP collector, if there is one. A collector that is down costs nothing."""
+    """Export this process's spans to an OTLP/HTTP collector, if there is one. One that is down costs nothing."""
     if not endpoint:
         return
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
