@@ -16,7 +16,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.service import Service
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage, Receipt
-from sandherd.contracts.envelope import wrap
+from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.lifecycle import SandboxTerminated
 from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
@@ -119,12 +119,13 @@ class World:
         )
         await self.spawner.publish_event(event)
 
-    async def send(
+    def command(
         self, sandbox: str, content: str = "hello", *, message: str | None = None, expires: int = 600
-    ) -> str:
-        message = message or new_name("msg")
-        data = SendMessage(message=message, sandbox=sandbox, content=content, expires_seconds=expires)
-        command = wrap(
+    ) -> Envelope[SendMessage]:
+        data = SendMessage(
+            message=message or new_name("msg"), sandbox=sandbox, content=content, expires_seconds=expires
+        )
+        return wrap(
             data,
             data.type,
             source="/sandherd/client/test",
@@ -133,8 +134,11 @@ class World:
             subject=sandbox,
             time=datetime.now(UTC),
         )
+
+    async def send(self, sandbox: str, content: str = "hello", **more: Any) -> str:
+        command = self.command(sandbox, content, **more)
         await self.client.publish_command(command)
-        return message
+        return command.data.message
 
     def new_worker(self, sandbox: str) -> Worker:
         return Worker(sandbox, self)

@@ -1,11 +1,15 @@
 """The relay on a real broker: what is sent reaches the worker, in order, once; and what can't is said."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from message_relay.inbox import Inbox
+from sandherd.bus.consuming import Delivery, dead_headers
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.requests import RequeueMessageRelay
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 
@@ -207,6 +211,28 @@ async def test_an_idle_inbox_costs_the_broker_no_consumer_and_no_subscription(wo
         async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
             assert (await bus.js.stream_info("INBOX")).state.consumer_count == 0
             assert await Inbox(bus).waiting_sandboxes() == []
+
+
+async def test_a_dead_letter_that_is_put_back_is_handled_and_leaves_dead(world: World) -> None:
+    """One that can be handled now arrives and is gone from DEAD; one that can't stays, and says why."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        subject = "sandherd.v1.command.message-relay.send_message.default"
+        await world.client.publish(subject, b"not json", msg_id="bad")
+        await world.until_said(await world.send("sbx-1", "first"), "acknowledged")
+        async with world.herd.bus(Principal.MESSAGE_RELAY) as relay:
+            command = world.command("sbx-1", "again", message="msg-again")
+            delivery = Delivery(subject, command.to_json(), "COMMANDS", 9, 1, datetime.now(UTC))
+            headers = dead_headers("message-relay", delivery, Problem(code=Code.INTERNAL, message="was down"))
+            dead = f"sandherd.v1.dead.{Principal.MESSAGE_RELAY}.internal"
+            good = (await relay.publish(dead, delivery.data, msg_id="dead-1", headers=headers)).seq
+            async with world.herd.bus(Principal.OPERATOR) as operator:
+                answers = [await operator.ask(RequeueMessageRelay(number=n), "fleet") for n in (good, 1)]
+            await world.until_said("msg-again", "acknowledged")
+            left = (await relay.js.stream_info("DEAD")).state
+    assert [answer.outcome for answer in answers] == ["done", "dead"]
+    assert (left.messages, left.first_seq) == (1, 1)
+    assert worker.heard == ["first", "again"]
 
 
 async def send_in_order(world: World, sandbox: str, count: int) -> None:
