@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from nats.js import JetStreamContext
+
 from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.connection import Identity as Voice
 from sandherd.bus.identity import (
@@ -111,11 +113,17 @@ class Broker:
 
     async def provision(self) -> None:
         """Make streams, consumers and buckets, or bring them up to this version."""
+        async with self.provisioner() as jetstream:
+            await provision(jetstream)
+
+    @asynccontextmanager
+    async def provisioner(self) -> AsyncIterator[JetStreamContext]:
+        """JetStream with every right to it, by a credential that is gone afterwards."""
         path = self.home / "creds" / f"{PROVISIONER}.creds"
         write_secret(path, Registrar(self.identity).mint_provisioner())
         try:
             async with self._open(path, PROVISIONER, f"_INBOX_{PROVISIONER}") as bus:
-                await provision(bus.js)
+                yield bus.js
         finally:
             path.unlink()
 

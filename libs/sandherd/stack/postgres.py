@@ -21,6 +21,7 @@ from urllib.parse import quote
 import asyncpg
 
 from sandherd.stack.child import Child, ChildFailedError, Command, runs_as_root
+from sandherd.telemetry import logs
 
 SUPERUSER: Final = "postgres"
 _READY_SECONDS: Final = 60.0
@@ -44,6 +45,7 @@ _SETTINGS: Final = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+_log: Final = logs.get("postgres")
 _THROWN_AWAY: Final = {"fsync": "off", "full_page_writes": "off"}
 """A kill of the server loses nothing committed all the same; a loss of power would."""
 
@@ -170,7 +172,9 @@ class PostgresServer:
             _belongs_to_us(directory, self._user)
         if self._user:
             let_enter(self.directory / "data", self._user)
-            let_enter(binaries() / "postgres", self._user)
+            let_enter(binaries(), self._user)
+            if not (binaries() / "postgres").stat().st_mode & stat.S_IXOTH:
+                let_read(binaries().parent)
 
     def _initialise(self) -> None:
         command = [str(binaries() / "initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=trust"]
@@ -222,6 +226,16 @@ def let_enter(path: Path, user: str) -> None:
         state = parent.stat()
         if state.st_uid != ours.pw_uid and not state.st_mode & stat.S_IXOTH:
             parent.chmod(stat.S_IMODE(state.st_mode) | stat.S_IXOTH)
+            _log.warning("others may now pass through this directory", directory=str(parent), because=user)
+
+
+def let_read(tree: Path) -> None:
+    """Let others read and run what is installed here, where a strict umask forbade it."""
+    for path in (tree, *tree.rglob("*")):
+        state = path.lstat()
+        wanted = stat.S_IROTH | (stat.S_IXOTH if state.st_mode & stat.S_IXUSR else 0)
+        if not stat.S_ISLNK(state.st_mode) and state.st_mode & wanted != wanted:
+            path.chmod(stat.S_IMODE(state.st_mode) | wanted)
 
 
 def _belongs_to_us(directory: Path, user: str | None) -> None:

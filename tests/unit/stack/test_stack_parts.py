@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
 from sandherd.stack.keeping import LONGEST_WAIT, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
+from sandherd.stack.postgres import let_enter, let_read
 from sandherd.stack.programs import Place, environment_of
 from sandherd.stack.rotation import rotate
 
@@ -105,3 +107,26 @@ def test_a_long_log_is_turned_and_its_writer_goes_on(tmp_path: Path) -> None:
     assert [tmp_path.joinpath(f"a.log.{n}").read_bytes()[:1] for n in (1, 2, 3)] == [b"4", b"3", b"2"]
     assert not tmp_path.joinpath("a.log.4").exists()
     assert short.read_text() == "short"
+
+
+def test_a_closed_installation_is_opened_for_reading_and_nothing_more(tmp_path: Path) -> None:
+    """Programs may be run and files read by others afterwards; nobody may write, and links are not followed."""
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    tree.mkdir(mode=0o700)
+    outside.touch(mode=0o600)
+    program, file = tree / "program", tree / "file"
+    program.touch(mode=0o700)
+    file.touch(mode=0o600)
+    (tree / "link").symlink_to(outside)
+    let_read(tree)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tree, program, file)] == [0o705, 0o705, 0o604]
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o600
+
+
+def test_the_way_to_a_directory_is_opened_for_passing_only(tmp_path: Path) -> None:
+    """The user of the database may pass through the directories above, and others may not list them."""
+    home = tmp_path / "home"
+    (home / "postgres" / "data").mkdir(parents=True)
+    home.chmod(0o700)
+    let_enter(home / "postgres" / "data", "nobody")
+    assert stat.S_IMODE(home.stat().st_mode) == 0o701
