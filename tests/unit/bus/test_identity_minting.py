@@ -79,7 +79,11 @@ def test_no_workers_inbox_is_anybodys_joiners_inbox(one: str, other: str) -> Non
     assert inbox(P.WORKER, one) != inbox(P.JOINER, other)
 
 
-@pytest.mark.parametrize("key", ["", "*", "U" * 56, KEY.public[:-1], KEY.public.lower(), KEY.seed, "ü" * 56])
+@pytest.mark.parametrize(
+    "key",
+    ["", "*", "U" * 56, KEY.public[:-1], KEY.public.lower(), KEY.seed, "ü" * 56],
+    ids=["nothing", "wildcard", "no checksum", "cut", "lower case", "a seed", "no base 32"],  # keys differ in each run
+)
 def test_a_worker_is_minted_for_a_whole_user_key_only(minter: Minter, key: str) -> None:
     """A text that is no user's public key is refused, with the field's name."""
     with pytest.raises(ContractError) as refused:
