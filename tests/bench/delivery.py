@@ -69,7 +69,7 @@ async def listening(worker: Bus, project: str, sandbox: str) -> AsyncIterator[Ca
 
 async def send(client: Bus, project: str, sandbox: str, message: str) -> None:
     """One command, as the client library gives it."""
-    data = SendMessage(message=message, sandbox=sandbox, content="look at the failing test first")
+    data = SendMessage(message=message, sandbox=sandbox, content=message)
     command = wrap(
         data,
         data.type,

@@ -1,0 +1,103 @@
+"""`make bench`: every figure beside its baseline, measured in the same run, on the real parts.
+
+Prints a table and writes `build/bench.json`: `{name: {value, unit, baseline, ratio, …}}`. It judges nothing.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from sandherd.client import Context, Herd
+from sandherd.stack.control import down, up
+from tests.bench import delivery, spawning
+from tests.bench.agents import listening_agent
+from tests.bench.delivery import Spread
+
+ROOT: Final = Path(__file__).parent.parent.parent
+RESULT: Final = ROOT / "build" / "bench.json"
+
+Figure = dict[str, Any]
+
+
+def latency(ours: Spread, baseline: Spread) -> Figure:
+    """A latency in milliseconds; the ratio is ours to the baseline's at the 99th percentile."""
+    return {
+        "value": {"p50": round(ours.p50, 2), "p99": round(ours.p99, 2)},
+        "unit": "ms",
+        "baseline": {"p50": round(baseline.p50, 2), "p99": round(baseline.p99, 2)},
+        "ratio": round(ours.p99 / baseline.p99, 4),
+    }
+
+
+def rate(ours: float, baseline: float) -> Figure:
+    """A rate in events per second; the ratio is ours to the baseline's."""
+    return {"value": round(ours), "unit": "events/s", "baseline": round(baseline), "ratio": round(ours / baseline, 3)}
+
+
+@asynccontextmanager
+async def stack() -> AsyncIterator[Herd]:
+    """A whole stack of its own, and a client of it."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        home = Path(directory)
+        await up(home)
+        try:
+            async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
+                yield herd
+        finally:
+            await down(home)
+
+
+async def on_the_stack() -> dict[str, Figure]:
+    """The figures that a whole stack is needed for."""
+    async with stack() as herd:
+        submitted = await spawning.measure_submit(herd)
+        async with listening_agent(herd) as (sandbox, arrival):
+            sent = await delivery.measure_relay(herd.connection.bus, herd.project, sandbox, arrival)
+    by_hand = await spawning.measure_by_hand()
+    polled = await delivery.measure_poll()
+    start = latency(submitted, by_hand) | {"ratio": round(submitted.p50 / by_hand.p50, 3), "ratio_of": "p50"}
+    return {"message.delivery": latency(sent, polled), "spawn.start": start}
+
+
+async def measure() -> dict[str, Figure]:
+    """All figures, one after the other, so that none disturbs another."""
+    from tests.bench import ingest
+
+    return await ingest.figures(rate, latency) | await on_the_stack()
+
+
+def show(figures: Mapping[str, Figure], seconds: float) -> None:
+    """Print the table."""
+    table = Table("figure", "ours", "baseline", "ratio", "unit", title=f"Measured in {seconds:.0f} s")
+    for name, figure in figures.items():
+        table.add_row(name, _text(figure["value"]), _text(figure["baseline"]), str(figure["ratio"]), figure["unit"])
+    Console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{name} {number}" for name, number in value.items())
+    return str(value)
+
+
+def main() -> int:
+    """Measure, print and write. Returns the exit status."""
+    begun = time.monotonic()
+    figures = asyncio.run(measure())
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(figures, indent=2) + "\n")
+    show(figures, time.monotonic() - begun)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

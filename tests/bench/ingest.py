@@ -1,0 +1,281 @@
+"""From published to committed, beside one INSERT for each POST and beside Postgres alone: same rows, same machine.
+
+Each side has a database of its own on one durable Postgres, its program in a process of its own, and whoever says the
+events in another. Rates are of the whole way: ours from the first publish to the moment at which the broker has
+everything acknowledged by event-ingest; the baseline's from the first post to the last commit.
+"""
+
+import asyncio
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+from uuid import uuid4
+
+import aiohttp
+import asyncpg
+
+from event_ingest.main import CONSUMER
+from event_ingest.migrating import migrate
+from event_ingest.rows import Batch, columns
+from event_ingest.statements import STORE
+from sandherd.bus.connection import Bus
+from sandherd.bus.consuming import Delivery
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.postgres import PostgresServer
+from tests.bench.delivery import Spread, spread
+from tests.bench.ingest_events import SANDBOXES, Said, make_events, read_moments, write_events
+
+ROOT: Final = Path(__file__).parent.parent.parent
+RUNS: Final = 3
+OURS: Final = 40_000
+POSTED: Final = 6_000
+"""Fewer than ours: at its rate they take as long."""
+SECONDS: Final = 4.0
+"""How long a steady rate is held."""
+_WITHIN: Final = 120.0
+_BATCH: Final = 500
+
+Figure = dict[str, Any]
+
+
+@dataclass
+class Bench:
+    """A broker and a Postgres that all runs are made on, and a place for their files."""
+
+    directory: Path
+    broker: Broker
+    postgres: PostgresServer
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls) -> AsyncIterator["Bench"]:
+        """Start both; they and their files are gone at the end."""
+        directory = Path(tempfile.mkdtemp(prefix="bench-ingest-"))
+        try:
+            async with Broker(directory / "broker") as broker, PostgresServer(directory / "postgres") as postgres:
+                for sandbox in SANDBOXES:
+                    path = broker.credentials(Principal.WORKER, sandbox=sandbox)
+                    shutil.copy(path, directory / f"{sandbox}.creds")
+                yield cls(directory, broker, postgres)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    async def new_database(self) -> str:
+        """A migrated one with nothing in it."""
+        name = f"bench_{uuid4().hex}"
+        await self.postgres.create_database(name)
+        connection = await asyncpg.connect(self.postgres.url(name))
+        try:
+            await migrate(connection)
+        finally:
+            await connection.close()
+        return self.postgres.url(name)
+
+    def file(self, name: str) -> Path:
+        """A path for a run's file."""
+        return self.directory / f"{uuid4().hex}-{name}"
+
+    # --- ours ------------------------------------------------------------------------------------------------------
+
+    async def throughput(self, count: int = OURS) -> float:
+        """Events per second, from the first publish until all are committed and acknowledged, with one process."""
+        begun, ended, _ = await self._ours(count, rate=0, program=["-m", "event_ingest.main"])
+        return count / (ended - min(begun.values()))
+
+    async def latency(self, rate: float, seconds: float = SECONDS) -> Spread:
+        """From publish to commit at a steady rate."""
+        moments = self.file("committed")
+        program = ["-m", "tests.bench.ingest_recorded", str(moments)]
+        begun, _, _ = await self._ours(int(rate * seconds), rate, program)
+        return _between(begun, read_moments(moments))
+
+    async def _ours(self, count: int, rate: float, program: list[str]) -> tuple[dict[str, float], float, str]:
+        """Publish so many events to a running event-ingest; when each was said, and when the last was acknowledged."""
+        url = await self.new_database()
+        async with self.broker.bus(Principal.EVENT_INGEST) as bus, _running(program, self._environment(url)):
+            await self._publish(make_events(len(SANDBOXES) * 40), 0)  # so that both sides are warm
+            await _all_acknowledged(bus)
+            first = await _count(url)
+            begun = asyncio.create_task(self._publish(make_events(count, first=41), rate))
+            await _until_stored(url, first + count)
+            ended = await _all_acknowledged(bus)
+            said = await begun
+        return said, ended, url
+
+    async def _publish(self, events: list[Said], rate: float) -> dict[str, float]:
+        path, moments = self.file("events"), self.file("said")
+        write_events(path, events)
+        await _run(
+            "tests.bench.ingest_publish", self.broker.url, str(self.directory), str(path), str(moments), str(rate)
+        )
+        return read_moments(moments)
+
+    def _environment(self, url: str) -> dict[str, str]:
+        settings = self.broker.settings(Principal.EVENT_INGEST)
+        return {
+            "NATS_URL": self.broker.url,
+            "SANDHERD_CREDENTIALS": str(settings.credentials),
+            "DATABASE_URL": url,
+            "SANDHERD_LOG_LEVEL": "error",
+        }
+
+    # --- the baselines ---------------------------------------------------------------------------------------------
+
+    async def endpoint_throughput(self, count: int = POSTED) -> float:
+        """Events per second of one INSERT for each POST, over 32 connections."""
+        begun, committed = await self._posted(count, rate=0)
+        return count / (max(committed.values()) - min(begun.values()))
+
+    async def endpoint_latency(self, rate: float, seconds: float = SECONDS) -> Spread:
+        """From POST to commit at a steady rate."""
+        return _between(*await self._posted(int(rate * seconds), rate))
+
+    async def _posted(self, count: int, rate: float) -> tuple[dict[str, float], dict[str, float]]:
+        url, committed = await self.new_database(), self.file("committed")
+        port = await _free_port()
+        program = ["-m", "tests.bench.ingest_endpoint", url, str(port), str(committed)]
+        async with _running(program, {}):
+            where = f"http://127.0.0.1:{port}/events"
+            await _listening(where)
+            await self._post(where, make_events(500), 0)
+            begun = await self._post(where, make_events(count, first=41), rate)
+        moments = read_moments(committed)
+        return begun, {identifier: moments[identifier] for identifier in begun}
+
+    async def _post(self, where: str, events: list[Said], rate: float) -> dict[str, float]:
+        path, moments = self.file("events"), self.file("said")
+        write_events(path, events)
+        await _run("tests.bench.ingest_post", where, str(path), str(moments), str(rate))
+        return read_moments(moments)
+
+    async def postgres_alone(self, count: int = OURS) -> float:
+        """Rows per second with our statement, rows made beforehand, batch after batch on one connection."""
+        batches = _rows(make_events(count))
+        connection = await asyncpg.connect(await self.new_database())
+        try:
+            begun = monotonic()
+            for batch in batches:
+                await connection.fetchval(STORE, *columns(batch.rows))
+            return count / (monotonic() - begun)
+        finally:
+            await connection.close()
+
+
+async def figures(
+    rate: Callable[[float, float], Figure], latency: Callable[[Spread, Spread], Figure]
+) -> dict[str, Figure]:
+    """Ingest's figures, each the median of three runs that alternate with their baseline's. About two minutes."""
+    async with Bench.open() as bench:
+        ours, posted, alone = [], [], []
+        for _ in range(RUNS):
+            posted.append(await bench.endpoint_throughput())
+            ours.append(await bench.throughput())
+            alone.append(await bench.postgres_alone())
+        found = {
+            "ingest.throughput": rate(statistics.median(ours), statistics.median(posted)),
+            "ingest.postgres_share": rate(statistics.median(ours), statistics.median(alone)),
+        }
+        for pace in (200, 1000):
+            pairs = [(await bench.latency(pace), await bench.endpoint_latency(pace)) for _ in range(RUNS)]
+            found[f"ingest.latency_{pace}"] = latency(
+                _median([mine for mine, _ in pairs]), _median([other for _, other in pairs])
+            )
+        return found
+
+
+def _median(runs: list[Spread]) -> Spread:
+    """The run whose 99th percentile is in the middle."""
+    return sorted(runs, key=lambda run: run.p99)[len(runs) // 2]
+
+
+def _between(begun: dict[str, float], ended: dict[str, float]) -> Spread:
+    return spread([ended[identifier] - moment for identifier, moment in begun.items()])
+
+
+def _rows(events: list[Said]) -> list[Batch]:
+    """The rows as event-ingest makes them, in its batches."""
+    batches = []
+    now = datetime.now(UTC)
+    for start in range(0, len(events), _BATCH):
+        batch = Batch()
+        for place, said in enumerate(events[start : start + _BATCH]):
+            batch.add(place, Delivery(said.subject, said.document, "EVENTS", start + place + 1, 1, now))
+        batches.append(batch)
+    return batches
+
+
+async def _run(module: str, *arguments: str) -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments, cwd=ROOT)
+    if await asyncio.wait_for(process.wait(), _WITHIN):
+        raise RuntimeError(f"{module} ended with status {process.returncode}")
+
+
+@asynccontextmanager
+async def _running(program: list[str], environment: dict[str, str]) -> AsyncIterator[Process]:
+    """A process that is ended in order."""
+    process = await asyncio.create_subprocess_exec(sys.executable, *program, cwd=ROOT, env=os.environ | environment)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), _WITHIN)
+
+
+async def _all_acknowledged(bus: Bus) -> float:
+    """Wait until the broker has nothing for event-ingest; the moment at which it was seen."""
+    async with asyncio.timeout(_WITHIN):
+        while True:
+            info = await bus.js.consumer_info("EVENTS", CONSUMER)
+            if not info.num_pending and not info.num_ack_pending:
+                return monotonic()
+            await asyncio.sleep(0.005)
+
+
+async def _count(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval("select count(*) from events"))
+    finally:
+        await connection.close()
+
+
+async def _until_stored(url: str, count: int) -> None:
+    """Ask what event-ingest counted, seldom: counting events would cost what is measured."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with asyncio.timeout(_WITHIN):
+            while await connection.fetchval("select coalesce(sum(stored), 0)::int from sources") < count:
+                await asyncio.sleep(0.02)
+    finally:
+        await connection.close()
+    assert await _count(url) == count
+
+
+async def _free_port() -> int:
+    server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    port: int = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    return port
+
+
+async def _listening(url: str) -> None:
+    async with asyncio.timeout(_WITHIN), aiohttp.ClientSession() as session:
+        while True:
+            try:
+                async with session.get(url):
+                    return
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.02)

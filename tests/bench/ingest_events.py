@@ -1,0 +1,84 @@
+"""The events that both sides of the ingest bench are given: the same documents, of a herd at work."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.subjects import event_subject
+
+PROJECT: Final = "default"
+SANDBOXES: Final = tuple(f"sbx-{place:02d}" for place in range(8))
+
+
+@dataclass(frozen=True)
+class Said:
+    """One event as it is published: its sandbox, id, subject and document."""
+
+    sandbox: str
+    id: str
+    subject: str
+    document: bytes
+
+
+def make_events(count: int, first: int = 1) -> list[Said]:
+    """So many events of all sandboxes in turn, numbered from `first` in each."""
+    return [_said(place, first) for place in range(count)]
+
+
+def _said(place: int, first: int) -> Said:
+    sandbox = SANDBOXES[place % len(SANDBOXES)]
+    event = _event(sandbox, first + place // len(SANDBOXES), place)
+    subject = event_subject(PROJECT, sandbox, event.type)
+    return Said(sandbox, str(event.id), subject, event.to_json())
+
+
+def _event(sandbox: str, sequence: int, place: int) -> Envelope[Any]:
+    """Tool calls, their results and messages: what most of a herd's events are."""
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("agent.tool_use", {"tool": "Bash", "tool_use_id": f"call-{place}", "input": {"command": "pytest -q " * 8}}),
+        ("agent.tool_result", {"tool_use_id": f"call-{place}", "result": "3 passed in 0.12s\n" * 12}),
+        ("agent.message", {"content": "The tests pass; next I look at the other file. " * 4, "content_length": 188}),
+    ]
+    event_type, data = kinds[place % len(kinds)]
+    return wrap(
+        EVENTS[event_type](**data),
+        event_type,
+        source=f"/sandherd/sandbox/{sandbox}",
+        sequence=sequence,
+        project=PROJECT,
+        subject=sandbox,
+        time=datetime.now(UTC),
+        taskid=f"task-{sandbox[4:]}",
+        sandboxid=sandbox,
+        traceparent=f"00-{place:032x}-{place + 1:016x}-01",
+    )
+
+
+def write_events(path: Path, events: list[Said]) -> None:
+    """For the process that says them."""
+    with path.open("w") as file:
+        for said in events:
+            file.write(json.dumps([said.sandbox, said.id, said.subject, said.document.decode()]) + "\n")
+
+
+def read_events(path: Path) -> Iterator[Said]:
+    """What `write_events` wrote."""
+    with path.open() as file:
+        for line in file:
+            sandbox, identifier, subject, document = json.loads(line)
+            yield Said(sandbox, identifier, subject, document.encode())
+
+
+def write_moments(path: Path, moments: dict[str, float]) -> None:
+    """When what happened to each event, by its id, on the system's monotonic clock."""
+    path.write_text(json.dumps(moments))
+
+
+def read_moments(path: Path) -> dict[str, float]:
+    """What `write_moments` wrote."""
+    return dict(json.loads(path.read_text()))

@@ -1,0 +1,30 @@
+"""event-ingest as it is, noting when each batch was committed: `python -m tests.bench.ingest_recorded MOMENTS`."""
+
+import sys
+import time
+from pathlib import Path
+
+from event_ingest import ingest, main
+from event_ingest.database import Database
+from event_ingest.rows import Batch
+from event_ingest.storing import Stored, store
+from tests.bench.ingest_events import write_moments
+
+committed: dict[str, float] = {}
+
+
+async def store_and_note(database: Database, batch: Batch) -> Stored:
+    """`store`, and the moment at which it had committed."""
+    stored = await store(database, batch)
+    moment = time.monotonic()
+    for row in batch.rows:
+        committed.setdefault(str(row[0]), moment)
+    return stored
+
+
+if __name__ == "__main__":
+    ingest.store = store_and_note
+    try:
+        main.main()
+    finally:
+        write_moments(Path(sys.argv[1]), committed)

@@ -1,0 +1,84 @@
+"""A lease is one replica's at a time, on a real broker."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from sandherd.bus.lease import Lease
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+KEY = "spawner.test"
+HOLDER = Path(__file__).with_name("lease_holder.py")
+
+
+async def start_holder(herd: Broker, ttl: float) -> asyncio.subprocess.Process:
+    credentials = herd.credentials(Principal.SPAWNER)
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(HOLDER),
+        herd.url,
+        str(credentials),
+        KEY,
+        str(ttl),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+
+
+async def line_of(process: asyncio.subprocess.Process) -> list[str]:
+    assert process.stdout is not None
+    return (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()
+
+
+async def test_one_holds_and_the_next_takes_over(herd: Broker) -> None:
+    """While one holds it the other does not; given back, it is the other's, with a greater token."""
+    async with herd.bus(Principal.SPAWNER) as bus:
+        first, second = Lease(bus, KEY, "first", ttl=2), Lease(bus, KEY, "second", ttl=2)
+        keeping = asyncio.create_task(first.keep())
+        await first.wait_held()
+        waiting = asyncio.create_task(second.keep())
+        renewed = first._revision
+        async with asyncio.timeout(20):
+            while first._revision < renewed + 6:  # three renewals later, longer than a time to live
+                await asyncio.sleep(0.01)
+                assert not second.held
+        assert first.held
+        keeping.cancel()
+        await asyncio.wait_for(second.wait_held(), 20)
+        assert not first.held
+        assert second.fence > first.fence
+        waiting.cancel()
+
+
+async def test_a_killed_holder_is_replaced(herd: Broker) -> None:
+    """The lease of a holder that was killed runs out by itself, and is another's."""
+    process = await start_holder(herd, 2)
+    held = await line_of(process)
+    process.kill()
+    await process.wait()
+    async with herd.bus(Principal.SPAWNER) as bus:
+        lease = Lease(bus, KEY, "next", ttl=2)
+        keeping = asyncio.create_task(lease.keep())
+        await asyncio.wait_for(lease.wait_held(), 30)
+        assert lease.fence > int(held[1])
+        keeping.cancel()
+
+
+async def test_a_paused_holder_cannot_act(herd: Broker) -> None:
+    """A holder that was stopped for longer than its lease finds, as soon as it goes on, that it may not act."""
+    process = await start_holder(herd, 2)
+    held = await line_of(process)
+    process.send_signal(signal.SIGSTOP)
+    async with herd.bus(Principal.SPAWNER) as bus:
+        lease = Lease(bus, KEY, "next", ttl=2)
+        keeping = asyncio.create_task(lease.keep())
+        await asyncio.wait_for(lease.wait_held(), 30)
+        assert process.stdin is not None
+        process.stdin.write(b"may you act?\n")
+        process.send_signal(signal.SIGCONT)
+        assert await line_of(process) == ["refuses", held[1]]
+        keeping.cancel()
+    await asyncio.wait_for(process.wait(), 30)
