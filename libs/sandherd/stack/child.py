@@ -157,8 +157,3 @@ def _group_of(user: str) -> int:
 def _die_with_parent() -> None:
     """Linux: the kernel kills this process when the one that started it is gone."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def runs_as_root() -> bool:
-    """Whether we are the superuser."""
-    return os.geteuid() == 0

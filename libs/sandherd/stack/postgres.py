@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 import asyncpg
 
-from sandherd.stack.child import Child, ChildFailedError, Command, runs_as_root
-from sandherd.telemetry import logs
+from sandherd.stack.access import give_to, let_enter, let_read, runs_as_root
+from sandherd.stack.child import Child, ChildFailedError, Command
 
 SUPERUSER: Final = "postgres"
 _READY_SECONDS: Final = 60.0
@@ -45,7 +45,6 @@ _SETTINGS: Final = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-_log: Final = logs.get("postgres")
 _THROWN_AWAY: Final = {"fsync": "off", "full_page_writes": "off"}
 """A kill of the server loses nothing committed all the same; a loss of power would."""
 
@@ -169,7 +168,7 @@ class PostgresServer:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for directory in (self.data, self.sockets):
             directory.mkdir(exist_ok=True, mode=0o700)
-            _belongs_to_us(directory, self._user)
+            give_to(directory, self._user)
         if self._user:
             let_enter(self.directory / "data", self._user)
             let_enter(binaries(), self._user)
@@ -214,39 +213,6 @@ def socket_directory(directory: Path) -> Path:
         return beside
     digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"sandherd-{digest}"
-
-
-def let_enter(path: Path, user: str) -> None:
-    """Let a user through every directory on the way to `path`: the right to pass, not the right to list.
-
-    Only for root, whose home is closed to the user that Postgres runs as.
-    """
-    ours = pwd.getpwnam(user)
-    for parent in path.resolve().parents:
-        state = parent.stat()
-        if state.st_uid != ours.pw_uid and not state.st_mode & stat.S_IXOTH:
-            parent.chmod(stat.S_IMODE(state.st_mode) | stat.S_IXOTH)
-            _log.warning("others may now pass through this directory", directory=str(parent), because=user)
-
-
-def let_read(tree: Path) -> None:
-    """Let others read and run what is installed here, where a strict umask forbade it."""
-    for path in (tree, *tree.rglob("*")):
-        state = path.lstat()
-        wanted = stat.S_IROTH | (stat.S_IXOTH if state.st_mode & stat.S_IXUSR else 0)
-        if not stat.S_ISLNK(state.st_mode) and state.st_mode & wanted != wanted:
-            path.chmod(stat.S_IMODE(state.st_mode) | wanted)
-
-
-def _belongs_to_us(directory: Path, user: str | None) -> None:
-    """Give a new directory to the user of the server, and refuse one that somebody else laid there."""
-    state = directory.lstat()
-    wanted = pwd.getpwnam(user).pw_uid if user else os.geteuid()
-    if not stat.S_ISDIR(state.st_mode) or state.st_uid not in {os.geteuid(), wanted}:
-        raise PermissionError(f"{directory} belongs to somebody else; remove it")
-    if state.st_uid != wanted:
-        os.chown(directory, wanted, -1)
-    directory.chmod(0o700)
 
 
 def _environment() -> dict[str, str]:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.contracts.subjects import Principal
+from sandherd.stack.access import let_enter, let_read
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
 from sandherd.stack.keeping import LONGEST_WAIT, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
-from sandherd.stack.postgres import let_enter, let_read
 from sandherd.stack.programs import Place, environment_of
 from sandherd.stack.rotation import rotate
 
