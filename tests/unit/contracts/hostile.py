@@ -86,3 +86,20 @@ def mutated(draw: st.DrawFn) -> tuple[Json, Json, tuple[Any, ...]]:
     path = draw(st.sampled_from(paths(document)))
     change = draw(st.just(drop) | anything.map(put))
     return document, changed(document, path, change), path
+
+
+FREE = {
+    "agent.tool_use": "input",
+    "agent.tool_completed": "tool_response",
+    "agent.system_message": "metadata",
+    "agent.subagent_completed": "subagent_result",
+    "task.completed": "result",
+}
+"""Where an event takes JSON of any shape."""
+
+
+@st.composite
+def free_json(draw: st.DrawFn) -> Json:
+    """A golden example with any JSON where it is free."""
+    document = draw(st.sampled_from([said for said in EVENT_DOCUMENTS if said["type"] in FREE]))
+    return changed(document, ("data", FREE[document["type"]]), put({"said": draw(anything)}))
