@@ -27,6 +27,7 @@ from sandherd_worker.processes import Reaper, descendants, memory_of
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.stopping import Stop
+from sandherd_worker.tasks import end_tasks
 from sandherd_worker.uplink import Uplink
 
 _AGENTS_SHARE_OF_GRACE: Final = 0.4
@@ -94,8 +95,7 @@ class Attempt:
             if ended.error_type is None and self._spec.linger_seconds > 0:
                 await self._linger()
         finally:
-            beating.cancel()
-            await asyncio.wait([beating])
+            await end_tasks([beating])
         await self._last_word(ended.turns)
 
     async def _run_agent(self) -> Ended:
@@ -123,8 +123,7 @@ class Attempt:
                 await harness.stop(self._who.stop_grace * _AGENTS_SHARE_OF_GRACE)
             return await ending
         finally:
-            asked.cancel()
-            ending.cancel()
+            await end_tasks([asked, ending])
 
     async def _linger(self) -> None:
         self._heartbeat.status = "waiting"

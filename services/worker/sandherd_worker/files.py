@@ -7,6 +7,7 @@ one at the end, find what was not noticed. Not watched: see `ignore`.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -141,7 +142,6 @@ async def _set_within(event: asyncio.Event, seconds: float) -> None:
     """Wait for the event, but not longer."""
     if seconds <= 0:
         return
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

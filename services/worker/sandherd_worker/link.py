@@ -11,6 +11,7 @@ from sandherd_worker.inbox import Inbox
 from sandherd_worker.membership import Membership, MembershipRefusedError
 from sandherd_worker.spool import Spool
 from sandherd_worker.stopping import REFUSED, Stop
+from sandherd_worker.tasks import end_tasks
 from sandherd_worker.uplink import Uplink
 
 _SHARE_OF_GRACE: Final = 0.85
@@ -36,8 +37,7 @@ class Link:
         late = asyncio.create_task(self._stop.terminated(self._who.stop_grace * _SHARE_OF_GRACE))
         await asyncio.wait([empty, late, self._running], return_when=asyncio.FIRST_COMPLETED)
         drained = empty.done()
-        empty.cancel()
-        late.cancel()
+        await end_tasks([empty, late])
         if drained:
             return ExitCode.DRAINED
         if self._running.done():
@@ -46,8 +46,7 @@ class Link:
 
     async def close(self) -> None:
         """End the connection."""
-        self._running.cancel()
-        await asyncio.wait([self._running])
+        await end_tasks([self._running])
         self.uplink.close()
 
     async def _run(self) -> None:

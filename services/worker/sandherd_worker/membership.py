@@ -21,6 +21,7 @@ from sandherd.contracts.subjects import CREDENTIAL
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import now
+from sandherd_worker.tasks import first_of
 
 _KEY: Final = "worker.nk"
 _PATIENCE: Final = 20.0
@@ -101,7 +102,7 @@ class Membership:
             # The uplink repeats what was not acknowledged, in order; nothing may overtake it.
             watch.disconnected = bus.forget_unsent
             _log.info("connected")
-            await _first_of(closed.wait(), self._session(bus), self._renew(bus, grant))
+            await first_of(closed.wait(), self._session(bus), self._renew(bus, grant))
 
     async def _renew(self, bus: Bus, grant: CredentialGrant | None) -> None:
         """Get a new credential at half life, again and again. Raises `MembershipRefusedError`."""
@@ -148,16 +149,3 @@ def _until_renewal(grant: CredentialGrant) -> float:
     """About half of what is left of its life: not all of a herd that started together at the same moment."""
     left = (grant.expires_at - now()).total_seconds()
     return max(_SOONEST_RENEWAL, left * random.uniform(0.4, 0.6))
-
-
-async def _first_of(*running: Awaitable[object]) -> None:
-    """Wait until one of them ends, end the others, and raise what it raised."""
-    tasks = [asyncio.ensure_future(one) for one in running]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    for task in done:
-        task.result()

@@ -16,6 +16,7 @@ from sandherd_worker import spool_cursor
 from sandherd_worker.spool_cursor import Cursor
 from sandherd_worker.spool_disk import Disk, Segment, SpoolBrokenError, SpoolError, SpoolFullError, new_segment
 from sandherd_worker.spool_file import Mark, Record, encode
+from sandherd_worker.tasks import end_tasks
 
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -135,8 +136,7 @@ class Spool:
         if self._committing is not None:
             await asyncio.wait([self._committing])
         if self._saving is not None:
-            self._saving.cancel()
-            await asyncio.wait([self._saving])
+            await end_tasks([self._saving])
         await asyncio.get_running_loop().run_in_executor(self._writer, self._let_go)
         self._writer.shutdown()
 

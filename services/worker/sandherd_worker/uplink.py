@@ -7,6 +7,7 @@ has just come back must not take a later message while it still refuses an earli
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
 from sandherd.telemetry import logs
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_reader import Spooled, SpoolReader
+from sandherd_worker.tasks import end_tasks
 
 WINDOW_MESSAGES: Final = 256
 WINDOW_BYTES: Final = 2 * 1024 * 1024
@@ -110,20 +112,17 @@ class Uplink:
 
     async def _something(self) -> None:
         """Wait until a message was acknowledged or a new one came; not long, because connections break silently."""
-        try:
-            await asyncio.wait_for(self._wake.wait(), _LOOK_AT_CONNECTION)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_AT_CONNECTION):
+                await self._wake.wait()
 
     async def _call_back(self) -> None:
         """Give up what is in flight: from the first that was not acknowledged, all are to be sent again, in order."""
-        for flight in self._flying:
-            flight.sending.cancel()
-        if self._flying:
-            await asyncio.wait([flight.sending for flight in self._flying])
-        self._again.extendleft(flight.spooled for flight in reversed(self._flying))
+        flights = list(self._flying)
+        self._again.extendleft(flight.spooled for flight in reversed(flights))
         self._flying.clear()
         self._flying_bytes = 0
+        await end_tasks([flight.sending for flight in flights])
 
     async def _wait(self, error: Exception, seconds: float) -> None:
         self._failures += 1

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +28,7 @@ PROJECT = "default"
 PATIENCE = 60.0
 
 
-async def eventually(find: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+async def _eventually(find: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
     """Wait until `find` (plain or awaitable) gives something true, and return it."""
     deadline = asyncio.get_running_loop().time() + patience
     while asyncio.get_running_loop().time() < deadline:
@@ -46,6 +46,7 @@ class Desk:
     def __init__(self, herd: Broker, bus: Bus) -> None:
         self._herd, self._bus = herd, bus
         self.life = 3600.0
+        self.silent = False
         self.refusal: Problem | None = None
         self.asked: list[AskCredential] = []
 
@@ -58,6 +59,8 @@ class Desk:
     async def _answer(self, request: Msg) -> None:
         names = CREDENTIAL.match(request.subject)
         assert names is not None
+        if self.silent:
+            return
         question = AskCredential.model_validate_json(request.data)
         self.asked.append(question)
         reply: dict[str, Any]
@@ -173,7 +176,7 @@ class Sandbox:
         async def find() -> Envelope[Any] | None:
             return next(iter(await self.events(kind)), None)
 
-        return await eventually(find, f"agent.{kind}; log:\n{self.log.read_text()[-4000:]}")
+        return await _eventually(find, f"agent.{kind}; log:\n{self.log.read_text()[-4000:]}")
 
     async def output(self) -> str:
         """The terminal output as the broker has it."""
@@ -191,7 +194,7 @@ class Sandbox:
             except Exception:  # noqa: BLE001  # nobody there yet
                 return None
 
-        return await eventually(once, "a receipt")
+        return await _eventually(once, "a receipt")
 
 
 def _stream_of(subject: str) -> str:
@@ -228,8 +231,7 @@ async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
         yield bus
 
 
-@asynccontextmanager
-async def relay_of(herd: Broker) -> AsyncIterator[Bus]:
-    """A connection as the message-relay."""
-    async with herd.bus(Principal.MESSAGE_RELAY) as bus:
-        yield bus
+@pytest.fixture
+def eventually() -> Callable[..., Awaitable[Any]]:
+    """Waits until something, plain or awaitable, is true, and returns it."""
+    return _eventually

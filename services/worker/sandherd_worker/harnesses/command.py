@@ -79,7 +79,9 @@ class CommandHarness:
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._voice.say(AgentTurnStarted(turn=1, prompt_preview=self._program.said[:_PREVIEW]))
-        await self._voice.say(AgentToolUse(turn=1, tool=_TOOL, tool_use_id=self._call, input=self._input()))
+        await self._voice.say(
+            AgentToolUse(turn=1, tool=_TOOL, tool_use_id=self._call, input=self._input(), event_subtype="program")
+        )
         try:
             self._running = await launch(self._program, self._reaper)
         except (OSError, ValueError) as error:
@@ -115,7 +117,8 @@ class CommandHarness:
         self._signal(SIGTERM)
         if self._running is not None:
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._running.exit), grace)
+                async with asyncio.timeout(grace):
+                    await asyncio.shield(self._running.exit)
         self._signal(SIGKILL)
         if self._result is not None:
             await asyncio.wait([self._result])

@@ -1,0 +1,170 @@
+"""What an agent does in a real worker reaches the broker, and what is said to it reaches the agent."""
+
+import asyncio
+import signal
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.subjects import Principal
+
+
+def letter(name: str, content: str, kind: Any = "user_message") -> InboxMessage:
+    now = datetime.now(UTC)
+    return InboxMessage(
+        message=name,
+        project="default",
+        sandbox="sbx-1",
+        content=content,
+        message_type=kind,
+        sent_at=now,
+        expires_at=now + timedelta(hours=1),
+    )
+
+
+def kinds(events: list[Any]) -> list[str]:
+    return [event.type.removeprefix("agent.") for event in events]
+
+
+async def test_a_message_in_the_middle_of_the_run_reaches_standard_input_once(sandbox: Any, herd: Any) -> None:
+    """Handed over three times, answered three times, injected once; the agent acts on it and ends."""
+    sandbox.python("print('up', flush=True)\nprint('heard', input(), flush=True)\nprint('and', input())")
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    async with herd.bus(Principal.MESSAGE_RELAY) as relay:
+        for _ in range(3):
+            receipt = await sandbox.deliver(relay, letter("msg-1", "go on"))
+            assert receipt.outcome == "acknowledged"
+        assert len(await _settled(sandbox, "message_injected")) == 1
+        await sandbox.deliver(relay, letter("msg-2", "that is all"))
+    assert await sandbox.ended() == 0
+    assert await sandbox.output() == "up\nheard go on\nand that is all\n"
+    injected = await sandbox.events("message_injected")
+    assert [event.data.message_id for event in injected] == ["msg-1", "msg-2"]
+
+
+async def _settled(sandbox: Any, kind: str) -> list[Any]:
+    await sandbox.event(kind)
+    return list(await sandbox.events(kind))
+
+
+async def test_a_message_to_an_agent_that_has_ended_is_rejected_with_the_reason(sandbox: Any, herd: Any) -> None:
+    """While the sandbox lingers, its worker still answers."""
+    sandbox.task("true", linger_seconds=600)
+    await sandbox.start()
+    await sandbox.event("waiting")
+    async with herd.bus(Principal.MESSAGE_RELAY) as relay:
+        receipt = await sandbox.deliver(relay, letter("msg-1", "hello?"))
+    assert (receipt.outcome, "has ended" in (receipt.reason or "")) == ("rejected", True)
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    assert kinds(await sandbox.events())[-3:] != ["failed", "shutdown"]
+    assert (await sandbox.event("shutdown")).data.reason == "stopped"
+
+
+async def test_heartbeats_come_all_the_time_while_the_agent_is_busy(sandbox: Any, eventually: Any) -> None:
+    """A program that blocks in one long call does not silence its worker."""
+    sandbox.python("import time\ntime.sleep(600)")
+    await sandbox.start(HEARTBEAT_INTERVAL="0.2")
+
+    async def five() -> bool:
+        beats = await sandbox.events("heartbeat")
+        return sum(beat.data.status == "running" for beat in beats) >= 5
+
+    await eventually(five, "five heartbeats while the agent runs")
+    beat = (await sandbox.events("heartbeat"))[-1].data
+    assert beat.event_count >= 5
+    assert beat.memory_bytes > 10_000_000
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+
+
+async def test_an_edit_by_a_shell_is_told_with_its_diff_while_the_agent_runs(sandbox: Any) -> None:
+    """And what the agent does in its last moment, too, before its end is told."""
+    sandbox.task(
+        "sed -i s/two/TWO/ notes.txt; read wait; rm notes.txt",
+        files={"notes.txt": "one\ntwo\nthree\n", "a/b.txt": "x\n"},
+    )
+    await sandbox.start()
+    edited = (await sandbox.event("file_edited")).data
+    assert (edited.file_path, edited.change_type, edited.lines_added, edited.lines_removed) == (
+        "notes.txt",
+        "modified",
+        1,
+        1,
+    )
+    assert edited.full_diff == "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n"
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+
+
+async def test_an_edit_in_the_last_moment_is_told_before_the_end(sandbox: Any) -> None:
+    """The last look comes after everything the agent started has ended, and before `completed`."""
+    sandbox.task("echo done > last.txt; exit 0")
+    assert await sandbox.run() == 0
+    told = kinds(await sandbox.events("file_edited", "completed"))
+    assert told == ["file_edited", "completed"]
+    assert (await sandbox.event("completed")).data.files_changed == 1
+
+
+async def test_a_large_diff_goes_as_an_artifact(sandbox: Any) -> None:
+    """The event holds a reference; the chunks in the stream give the diff back."""
+    sandbox.python("open('big.txt', 'w').write('\\n'.join('line %d of many' % n for n in range(7000)))")
+    assert await sandbox.run() == 0
+    edited = (await sandbox.event("file_edited")).data
+    reference = edited.full_diff_ref
+    assert edited.full_diff is None
+    chunks = await sandbox.stored(reference.subject)
+    assert [headers["Nats-Msg-Id"] for _, _, headers in chunks] == [
+        f"{reference.artifact}-{index}" for index in range(reference.chunks)
+    ]
+    diff = b"".join(data for _, data, _ in chunks).decode()
+    assert (len(diff), diff.count("\n+line"), edited.lines_added) == (edited.full_diff_size, 7000, 7000)
+
+
+async def test_a_kill_of_the_agent_is_told_apart_from_its_own_failure(sandbox: Any) -> None:
+    """-9 is a signal; the worker lives on, tells it, and ends in order."""
+    sandbox.task("kill -9 $$")
+    assert await sandbox.run() == 0
+    failed = (await sandbox.event("failed")).data
+    assert (failed.error_type, failed.signal, failed.exit_code) == ("signal", 9, None)
+    assert kinds(await sandbox.events())[-2:] == ["failed", "shutdown"]
+
+
+async def test_no_secret_reaches_the_broker(sandbox: Any) -> None:
+    """Neither in output, nor in a file's diff, nor in what the agent says of itself, nor in its end."""
+    secret = "correct-horse-battery"
+    script = (
+        "import os, json\nsecret = os.environ['TOKEN']\n"
+        "print('got', secret)\nopen('leak.txt', 'w').write(secret + '\\n')\n"
+        "line = {'type': 'agent.tool_use', 'data': {'tool': 'curl', 'tool_use_id': '1', 'input': {'h': secret}}}\n"
+        "os.write(int(os.environ['SANDHERD_EVENTS_FD']), (json.dumps(line) + '\\n').encode())"
+    )
+    sandbox.python(script, env={"TOKEN": secret}, secret_env=["TOKEN"])
+    assert await sandbox.run() == 0
+    stored = await sandbox.stored("sandherd.v1.event.default.sbx-1.agent.*")
+    everything = b"".join(data for _, data, _ in stored) + (await sandbox.output()).encode()
+    assert everything.count(b"[redacted]") >= 4
+    assert secret.encode() not in everything
+    assert secret not in sandbox.log.read_text()
+
+
+async def test_the_trace_is_in_every_event(sandbox: Any) -> None:
+    """So that submit, spawn, work and history are one trace."""
+    sandbox.task("true")
+    await sandbox.run()
+    traces = {event.traceparent for event in await sandbox.events()}
+    assert traces == {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+async def test_a_worker_leaves_no_process_behind(sandbox: Any) -> None:
+    """Not even of an agent that puts its helpers into sessions of their own and ignores SIGTERM."""
+    sandbox.task("(trap '' TERM; setsid sleep 4711 &) ; trap '' TERM; echo up; while :; do sleep 4711; done")
+    await sandbox.start(SANDHERD_STOP_GRACE="3")
+    await sandbox.event("tool_use")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    listing = await asyncio.create_subprocess_exec("ps", "-eo", "args", stdout=asyncio.subprocess.PIPE)
+    processes, _ = await listing.communicate()
+    assert b"sleep 4711" not in processes
+    assert (await sandbox.event("failed")).data.error_type == "stopped"

@@ -1,0 +1,255 @@
+"""A worker among failures: of its broker, of its credential, of itself."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd_worker.exits import ExitCode
+
+pytestmark = pytest.mark.faults
+
+TALKS = """
+import json, os, sys, time
+out = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
+for number in range({count}):
+    data = {{"content": str(number), "content_length": len(str(number))}}
+    out.write(json.dumps({{"type": "agent.message", "data": data}}) + "\\n")
+    out.flush()
+    time.sleep({pause})
+{then}
+"""
+
+
+def talks(count: int, pause: float = 0.0, then: str = "") -> str:
+    """An agent that says this many numbered messages."""
+    return TALKS.format(count=count, pause=pause, then=then)
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs. One that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def whole(sandbox: Any, count: int) -> list[Any]:
+    """All events of the sandbox, checked: each once, in sequence, without a gap, and every message of the agent."""
+    events = await sandbox.events()
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert len({event.id for event in events}) == len(events)
+    said = [event.data.content for event in events if event.type == "agent.message"]
+    assert said == [str(number) for number in range(count)]
+    return list(events)
+
+
+async def test_the_broker_is_killed_five_times_during_two_thousand_events(
+    sandbox: Any, herd: Any, eventually: Any
+) -> None:
+    """Every event is stored once, in sequence, and the worker ends with everything acknowledged."""
+    sandbox.python(talks(2000, pause=0.001))
+    await sandbox.start()
+    for share in (200, 500, 800, 1200, 1600):
+
+        async def so_far(wanted: int = share) -> bool:
+            return len(await sandbox.events("message")) >= wanted
+
+        await eventually(so_far, f"{share} messages")
+        await herd.kill()
+        await herd.restart()
+    assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
+    events = await whole(sandbox, 2000)
+    assert [event.type for event in events[-2:]] == ["agent.completed", "agent.shutdown"]
+
+
+async def test_a_worker_whose_broker_is_away_works_on_and_is_drained_later(
+    sandbox: Any, herd: Any, eventually: Any
+) -> None:
+    """Stopped meanwhile, it says in its exit status that not all is gone; a run with `--recover` brings the rest."""
+    sandbox.python(talks(100, then="open('said', 'w').close(); time.sleep(600)"))
+    await sandbox.start(SANDHERD_STOP_GRACE="3")
+    await sandbox.event("tool_use")
+    await herd.kill()
+    await eventually((sandbox.work / "said").exists, "the agent works without a broker")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == ExitCode.NOT_DRAINED
+    assert list((sandbox.state / "spool").glob("*.log"))
+    await herd.restart()
+    assert await sandbox.run("--recover") == 0
+    events = await whole(sandbox, 100)
+    assert [event.type for event in events[-2:]] == ["agent.failed", "agent.shutdown"]
+    assert events[-2].data.error_type == "stopped"
+    assert not list((sandbox.state / "spool").glob("*.log"))
+
+
+async def test_a_worker_that_starts_before_its_broker_joins_when_it_comes(
+    sandbox: Any, herd: Any, eventually: Any
+) -> None:
+    """The agent does not wait for it."""
+    await herd.kill()
+    sandbox.task("touch done")
+    await sandbox.start()
+    await eventually((sandbox.work / "done").exists, "the agent works without a broker")
+    await herd.restart()
+    assert await sandbox.ended() == 0
+    await whole(sandbox, 0)
+
+
+async def test_a_killed_worker_is_made_up_for(sandbox: Any, eventually: Any) -> None:
+    """`--recover` ends its agent, sends what was said, says that the worker was lost, and the last word; once."""
+    sandbox.python(talks(300, then="open('pid', 'w').write(str(os.getpid())); time.sleep(600)"))
+    await sandbox.start()
+    await eventually(lambda: (sandbox.work / "pid").exists() and (sandbox.work / "pid").read_text(), "the agent's pid")
+    sandbox.signal(signal.SIGKILL)
+    assert await sandbox.ended() == -9
+    agent = int((sandbox.work / "pid").read_text())
+    assert await sandbox.run("--recover", SANDHERD_LOST_SIGNAL="9") == 0
+    assert not alive(agent)
+    events = await sandbox.events()
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert [event.type for event in events[-2:]] == ["agent.failed", "agent.shutdown"]
+    assert (events[-2].data.error_type, events[-2].data.signal) == ("worker_lost", 9)
+    assert await sandbox.run("--recover") == 0
+    assert len(await sandbox.events()) == len(events)
+
+
+async def test_a_worker_killed_after_its_agents_end_does_not_end_it_twice(sandbox: Any) -> None:
+    """`completed` was said; what is missing is the last word alone."""
+    sandbox.task("true", linger_seconds=600)
+    await sandbox.start()
+    await sandbox.event("waiting")
+    sandbox.signal(signal.SIGKILL)
+    await sandbox.ended()
+    assert await sandbox.run("--recover") == 0
+    ends = [event.type for event in await sandbox.events("completed", "failed", "shutdown")]
+    assert ends == ["agent.completed", "agent.shutdown"]
+
+
+async def test_an_agent_is_never_started_twice(sandbox: Any) -> None:
+    """A worker that is started again in the same directory, even without `--recover`, makes up for the first one."""
+    sandbox.task("echo x >> started; sleep 600")
+    await sandbox.start()
+    await sandbox.event("heartbeat")
+    sandbox.signal(signal.SIGKILL)
+    await sandbox.ended()
+    assert await sandbox.run() == 0
+    assert (sandbox.work / "started").read_text() in {"x\n", ""}
+    assert (await sandbox.event("failed")).data.error_type == "worker_lost"
+
+
+async def test_a_lost_worker_that_had_said_nothing_is_made_up_for(sandbox: Any) -> None:
+    """Even then the task gets its end."""
+    sandbox.task("true")
+    assert await sandbox.run("--recover") == 0
+    assert [event.type for event in await sandbox.events()] == ["agent.failed", "agent.shutdown"]
+
+
+async def test_a_second_worker_in_the_same_directory_is_refused(sandbox: Any) -> None:
+    """Two of them would use the same sequence numbers."""
+    sandbox.task("sleep 600")
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    first = sandbox.process
+    assert await sandbox.run("--recover") == ExitCode.BUSY
+    first.terminate()
+    await first.wait()
+
+
+async def test_a_credential_is_renewed_again_and_again_without_loss(sandbox: Any, desk: Any) -> None:
+    """With JWTs of two seconds: renewed at half life, every event stored once and in sequence."""
+    desk.life = 2.0
+    sandbox.python(talks(300, pause=0.02))
+    assert await sandbox.run() == 0, sandbox.log.read_text()[-3000:]
+    await whole(sandbox, 300)
+    assert len(desk.asked) >= 4
+    assert len({question.public_key for question in desk.asked}) == 1
+    assert {question.fence for question in desk.asked} == {7}
+
+
+async def test_the_workers_key_is_its_own(sandbox: Any, desk: Any) -> None:
+    """It is made in the state directory, readable by its owner alone, and used again after a restart."""
+    sandbox.task("true")
+    await sandbox.run()
+    key = sandbox.state / "worker.nk"
+    assert key.stat().st_mode & 0o777 == 0o600
+    await sandbox.run("--recover")
+    assert len({question.public_key for question in desk.asked}) == 1
+
+
+async def test_a_refused_worker_stops_its_agent_and_ends(sandbox: Any, desk: Any, eventually: Any) -> None:
+    """The sandbox has ended, or a newer attempt has taken its place: its own exit status, and nothing left running."""
+    desk.silent = True
+    sandbox.task("echo $$ > pid; sleep 600")
+    await sandbox.start()
+    await eventually(lambda: (sandbox.work / "pid").exists() and (sandbox.work / "pid").read_text(), "the agent's pid")
+    desk.refuse()
+    desk.silent = False
+    assert await sandbox.ended() == ExitCode.REFUSED
+    assert not alive(int((sandbox.work / "pid").read_text()))
+    assert await sandbox.events() == []
+
+
+async def test_a_worker_refused_in_the_middle_ends_as_well(sandbox: Any, desk: Any) -> None:
+    """At the next renewal."""
+    desk.life = 2.0
+    sandbox.task("sleep 600")
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    desk.refuse()
+    assert await sandbox.ended() == ExitCode.REFUSED
+
+
+async def test_a_worker_that_was_cut_off_past_its_credentials_life_comes_back(
+    sandbox: Any, desk: Any, eventually: Any
+) -> None:
+    """The desk was away until the credential had run out and the broker had closed the connection for good."""
+    desk.life = 1.5
+    sandbox.python(talks(400, pause=0.01))
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    desk.silent = True
+    await eventually(lambda: "closed this connection" in sandbox.log.read_text(), "the broker closes the connection")
+    desk.life, desk.silent = 3600.0, False
+    assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
+    await whole(sandbox, 400)
+
+
+async def test_a_full_spool_ends_the_agent_with_a_clear_event(sandbox: Any, herd: Any, eventually: Any) -> None:
+    """With the broker away and no room left, the agent is stopped, and once there is a broker everybody is told why."""
+    sandbox.python(talks(10**7))
+    await sandbox.start(SANDHERD_SPOOL_MB="1")
+    await sandbox.event("tool_use")
+    await herd.kill()
+    await eventually(lambda: b"agent.failed" in _spooled(sandbox.state / "spool"), "the end is in the spool")
+    await herd.restart()
+    assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
+    events = await sandbox.events()
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    said = [event.data.content for event in events if event.type == "agent.message"]
+    assert said == [str(number) for number in range(len(said))]
+    failed, shutdown = events[-2:]
+    assert (failed.type, failed.data.error_type, shutdown.data.reason) == ("agent.failed", "internal", "spool")
+    assert "limit" in failed.data.error
+
+
+def _spooled(spool: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(spool.glob("*.log"))[-1:])
+
+
+async def test_output_and_events_survive_a_kill_of_broker_and_worker_together(
+    sandbox: Any, herd: Any, eventually: Any
+) -> None:
+    """Nothing that the agent printed and said before the kill and that was kept is missing afterwards."""
+    sandbox.python(talks(200, then="print('x' * 100, flush=True); open('said', 'w').close(); time.sleep(600)"))
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    await herd.kill()
+    await eventually((sandbox.work / "said").exists, "the agent has said all")
+    await eventually(lambda: b'"content":"199"' in _spooled(sandbox.state / "spool"), "the spool has all")
+    sandbox.signal(signal.SIGKILL)
+    await asyncio.gather(sandbox.ended(), herd.restart())
+    assert await sandbox.run("--recover") == 0
+    await whole(sandbox, 200)
