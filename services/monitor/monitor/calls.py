@@ -1,12 +1,14 @@
 """Calls in flight, and the streak of equal ones: what the guardian's loop rule and the idle rules look at."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from monitor.digests import call_digest, result_digest
 from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Call, Seen, Steering, Streak, Watched
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse, AgentUserToolResult
+
+_WHOLE: Final = "program"
 
 
 def opened(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
@@ -19,7 +21,7 @@ def opened(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
 
 def _call(seen: Seen, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
-        return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input))
+        return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input), data.event_subtype == _WHOLE)
     return Call(seen.type.removeprefix("agent.").removesuffix("_invoked"), seen.at)
 
 

@@ -10,6 +10,7 @@ from monitor.calls import closed, opened
 from monitor.state import Found, Seen, Steering, Watched
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentHeartbeat
+from sandherd.contracts.events.lifecycle import SandboxRequested
 from sandherd.contracts.events.message import (
     MessageAcknowledged,
     MessageEvent,
@@ -90,7 +91,9 @@ def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) ->
 
 def _sandbox(state: Watched, seen: Seen) -> Watched:
     changes: dict[str, Any] = {}
-    if seen.type in _LIVES:
+    if isinstance(seen.data, SandboxRequested):
+        changes = {"last_sign_at": max(seen.at, state.last_sign_at), "linger": seen.data.linger_seconds}
+    elif seen.type in _LIVES:
         changes = {"last_sign_at": max(seen.at, state.last_sign_at), "paused": False}
     elif seen.type == "sandbox.paused":
         changes = {"paused": True}

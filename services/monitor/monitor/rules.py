@@ -62,18 +62,19 @@ def too_old(state: Watched, now: datetime, limits: Limits) -> Finding | None:
 
 
 def finished(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """Its agent has ended, and neither a message nor work has come since."""
+    """Its agent has ended, and neither a message nor work has come since, for as long as it was to stay."""
     if state.finished_at is None:
         return None
     later = (at for at in (state.last_message_at, state.last_work_at) if at is not None)
-    return _held(Rule.FINISHED, max((state.finished_at, *later)), now, limits.finished_after)
+    return _held(Rule.FINISHED, max((state.finished_at, *later)), now, max(limits.finished_after, state.linger))
 
 
 def stuck(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """A call has been in flight for too long."""
-    if state.paused or state.finished_at is not None or not state.in_flight:
+    """A call has been in flight for too long. An agent's whole program may take as long as its sandbox may live."""
+    calls = [call.begun_at for call in state.in_flight.values() if not call.whole]
+    if state.paused or state.finished_at is not None or not calls:
         return None
-    begun = min(call.begun_at for call in state.in_flight.values())
+    begun = min(calls)
     return _held(Rule.STUCK, begun, now, limits.stuck_after)
 
 

@@ -45,6 +45,8 @@ class Call:
     tool: str
     begun_at: datetime
     digest: str | None = None
+    whole: bool = False
+    """Whether it is the agent's whole program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class Watched:
     last_message_at: datetime | None = None
     """When a person or program last spoke to it; the monitor's own nudges don't count."""
     finished_at: datetime | None = None
+    linger: float = 0.0
+    """How long it was asked to stay after its agent has ended, in seconds."""
     in_flight: Mapping[str, Call] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
     streak: Streak | None = None

@@ -80,6 +80,21 @@ def test_a_call_in_flight_is_activity_until_it_is_stuck(
     assert found(state, after(age), limits) == rule
 
 
+def test_a_whole_program_is_never_stuck(story: Story, limits: Limits, after: After) -> None:
+    """The one call that is the agent's program may run for hours: it is neither stuck nor idle while it lives."""
+    program = {"tool": "command", "tool_use_id": "a", "event_subtype": "program"}
+    state = told([story.seen("agent.started"), story.seen("agent.tool_use", 1, **program), alive_at(story, 40_000)])
+    assert found(state, after(40_010), limits) is None
+
+
+@pytest.mark.parametrize(("age", "rule"), [(3599, None), (3600, "finished")])
+def test_what_was_asked_to_stay_stays(story: Story, limits: Limits, after: After, age: int, rule: Any) -> None:
+    """A sandbox with a longer time to linger than the rule's keeps it."""
+    begun = story.seen("sandbox.requested", runtime="process", linger_seconds=3600)
+    state = told([begun, story.seen("agent.completed", 10), alive_at(story, 10 + age)])
+    assert found(state, after(10 + age), limits) == rule
+
+
 def test_an_ended_call_counts_no_more(story: Story, limits: Limits, after: After) -> None:
     """After its result the idle clock runs from that result."""
     state = told([*story.call("1"), alive_at(story, 600)])

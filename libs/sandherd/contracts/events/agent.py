@@ -49,6 +49,7 @@ class AgentHeartbeat(AgentEvent):
     spool_depth: Count = 0
     """Events on the sandbox's disk that the broker has not acknowledged yet."""
     in_flight: Count = 0
+    """Events on their way to the broker at this moment."""
     memory_bytes: Count | None = None
 
 

@@ -108,6 +108,8 @@ class SandboxRequested(SandboxEvent):
     """A sandbox is wanted; written down before its provider is asked."""
 
     type: ClassVar[str] = "sandbox.requested"
+    linger_seconds: Seconds = 0
+    """How long it stays for messages after its agent has ended."""
 
 
 class SandboxSpawned(SandboxEvent):

@@ -18,6 +18,7 @@ class AgentToolUse(AgentEvent):
     tool_use_id: str
     input: Json = Field(default_factory=dict)
     event_subtype: str | None = None
+    """`program` for a call that is the agent's whole program, which may take as long as the sandbox may live."""
 
 
 class AgentToolCompleted(AgentEvent):
