@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Final
 
 from opentelemetry import trace
@@ -60,6 +61,23 @@ def span(name: str, traceparent: str | None = None, **attributes: AttributeValue
     tracer = trace.get_tracer("sandherd")
     with tracer.start_as_current_span(name, context=context, attributes=attributes) as started:
         yield started
+
+
+def record(
+    name: str, traceparent: str | None, begun: datetime, ended: datetime, **attributes: AttributeValue
+) -> None:
+    """A span of something that went on elsewhere, between two times.
+
+    A sandbox speaks to nobody but the broker, so what its worker did is told to the collector by the service that
+    hears of it.
+    """
+    tracer = trace.get_tracer("sandherd")
+    told = tracer.start_span(name, _remote(traceparent), attributes=attributes, start_time=_nanoseconds(begun))
+    told.end(_nanoseconds(max(begun, ended)))
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000) * 1000
 
 
 def _remote(traceparent: str | None) -> Context | None:

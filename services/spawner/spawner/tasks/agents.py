@@ -10,7 +10,7 @@ from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentSh
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.states import TaskState
 from sandherd.telemetry import logs
-from sandherd.telemetry.traces import span
+from sandherd.telemetry.traces import record, span
 from spawner.live import Live
 from spawner.records.store import StoreUnavailableError
 from spawner.sandboxes import decisions as of_sandbox
@@ -74,6 +74,8 @@ class Agents:
     ) -> None:
         now = self._live.now()
         await self._move_task(event, sandbox, lambda task: of_task.ended(task, sandbox.sandbox, outcome, now))
+        begun = sandbox.running_at or sandbox.requested_at
+        record("agent runs", event.traceparent, begun, now, sandbox=event.subject, outcome=event.type)
 
     async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, move: Move) -> None:
         reasons: list[str] = []
