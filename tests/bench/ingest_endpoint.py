@@ -22,7 +22,8 @@ from tests.bench.ingest_events import write_moments
 
 CONNECTIONS: Final = 10
 INSERT: Final = """
-insert into events (id, stream_sequence, sequence, time, project, entity, type, source, taskid, sandboxid, envelope, size)
+insert into events
+    (id, stream_sequence, sequence, time, project, entity, type, source, taskid, sandboxid, envelope, size)
 values ($1, 0, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (id) do nothing
 """
 
