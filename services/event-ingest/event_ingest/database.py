@@ -73,7 +73,7 @@ class Database:
     """Two pools, one for writing and one for questions, so that a heavy question never holds up an event."""
 
     def __init__(self, url: str, prepare: Prepare, *, writers: int = 4, readers: int = 4) -> None:
-        """For so many connections of each kind. `prepare` is called at every look and keeps the schema ready."""
+        """For so many connections of each kind. `prepare` asks something at every look, and keeps the schema ready."""
         self._url = url
         self._prepare = prepare
         self._sizes = writers, readers
@@ -165,7 +165,6 @@ class Database:
         try:
             async with self._write.acquire(timeout=_CONNECT_TIMEOUT) as connection:
                 await self._prepare(connection)
-                await connection.fetchval("select 1", timeout=_CONNECT_TIMEOUT)
         except Exception as error:
             if fault_of(error) is None:
                 raise

@@ -1,6 +1,7 @@
 """event-ingest: every event into Postgres, once, and answers about the past."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -105,6 +106,8 @@ async def _watch_lag(service: Service) -> None:
 
 def main() -> None:
     """The program."""
+    # What the imports brought lives as long as the program: a full collection need not walk over it in mid-batch.
+    gc.freeze()
     serve(Principal.EVENT_INGEST, compose)
 
 

@@ -9,7 +9,7 @@ from event_ingest.partitions import ensure_partitions
 
 
 class Schema:
-    """Prepares the database at the first look, and anew on each day. Does nothing in between."""
+    """Prepares the database at the first look, anew on each day, and when somebody has emptied it."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -18,7 +18,8 @@ class Schema:
     async def prepare(self, connection: Connection) -> None:
         """Raises `MigrationRefusedError` if the database is not for this version of the service."""
         now = self._now()
-        if self._ready_on == now.date():
+        there = await connection.fetchval("select to_regclass('events') is not null")
+        if there and self._ready_on == now.date():
             return
         await migrate(connection)
         await ensure_partitions(connection, now)

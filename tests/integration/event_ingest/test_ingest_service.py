@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 
 from sandherd.bus.connection import RefusedError
@@ -240,3 +241,25 @@ async def _until(condition: Any) -> None:
     async with asyncio.timeout(20):
         while not await condition():
             await asyncio.sleep(0.02)
+
+
+async def test_an_emptied_database_is_made_again(world: Any, script: Any) -> None:
+    """Tables dropped under a running service are not a green health check on a deaf one: they are made again."""
+    async with world.service().running() as service:
+        await world.say(script.messages("sbx-1", 3))
+        await world.stored(3)
+        connection = await asyncpg.connect(world.postgres)
+        await connection.execute("drop schema public cascade; create schema public")
+        await connection.close()
+        await world.say(script.messages("sbx-1", 4))
+        await _until(partial(_has_tables, world.postgres))
+        await world.stored(4)
+        await _until(partial(_healthy, service))
+
+
+async def _has_tables(url: str) -> bool:
+    connection = await asyncpg.connect(url)
+    try:
+        return bool(await connection.fetchval("select to_regclass('sources') is not null"))
+    finally:
+        await connection.close()
