@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from sandherd.bus.identity import write_secret
 from sandherd.bus.permissions import SERVICES
+from sandherd.settings import load
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import ChildFailedError
 from sandherd.stack.home import Home, ProcessRecord, read_context, record_of
@@ -59,7 +60,11 @@ class Stack:
         self.broker.initialise()
 
     async def start(self, seconds: float = 90) -> None:
-        """Start everything and wait until every service is ready. Raises `ChildFailedError` naming what is not."""
+        """Start everything and wait until every service is ready. Raises `ChildFailedError` naming what is not.
+
+        Raises `ContractError` for a setting that every service would refuse.
+        """
+        load(environ=self._outer)
         self.initialise()
         await asyncio.gather(self._start_broker(), self._start_database())
         for service in SERVICES:
@@ -81,8 +86,9 @@ class Stack:
         for task in self._keeping:
             task.cancel()
         await asyncio.gather(*self._keeping, return_exceptions=True)
-        await asyncio.gather(*(service.stop() for service in self.services.values() if service.child.alive))
-        await asyncio.gather(*(part.stop() for part in (self.postgres, self.broker) if part.child.alive))
+        for names in (self._keepers.keys() & self.services.keys(), self._keepers.keys() - self.services.keys()):
+            parts = [self._keepers[name].part for name in names]
+            await asyncio.gather(*(part.stop() for part in parts if part.child.alive))
 
     def processes(self) -> dict[str, ProcessRecord]:
         """What runs, in the order in which it was started."""

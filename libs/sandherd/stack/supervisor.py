@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from sandherd.contracts.errors import ContractError
 from sandherd.stack.child import ChildFailedError
 from sandherd.stack.home import Home, Phase, StackRecord, ourselves, write_record
 from sandherd.stack.leftovers import end_leftovers
@@ -38,7 +39,7 @@ class Supervisor:
         self._home = Home(home.resolve())
         self._us = ourselves()
         self._phase = Phase.STARTING
-        self._error: str | None = None
+        self._error: str | None = "ended by an error of its own; see supervisor.log"
         self._written: StackRecord | None = None
 
     async def run(self) -> int:
@@ -51,9 +52,10 @@ class Supervisor:
             running = asyncio.create_task(self._hold())
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-            status = await self._end_of(running)
-            await self._wind_up()
-            return status
+            try:
+                return await self._end_of(running)
+            finally:
+                await self._wind_up()
 
     async def _hold(self) -> None:
         self._write_down()
@@ -70,8 +72,9 @@ class Supervisor:
         try:
             await running
         except asyncio.CancelledError:
+            self._error = None
             return 0
-        except (ChildFailedError, FileNotFoundError, OSError) as error:
+        except (ChildFailedError, ContractError, OSError) as error:
             self._error = str(error)
             _log.error("could not start", error=self._error)
         return 1
@@ -97,7 +100,7 @@ class Supervisor:
             processes=self._stack.processes(),
             nats_url=self._stack.broker.url if self._phase is Phase.READY else None,
             database_url=self._stack.database_url,
-            error=self._error,
+            error=self._error if self._phase in {Phase.STOPPING, Phase.FAILED} else None,
         )
         if record == self._written:
             return False

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from sandherd.bus.connection import Bus, Identity
@@ -144,14 +145,28 @@ async def test_two_ups_at_once_start_one_stack(home: Path) -> None:
     assert pids(first) == pids(second)
 
 
-async def test_a_stack_that_cannot_start_says_why_and_leaves_nothing(
+async def test_a_setting_that_is_not_allowed_is_named_at_once(
     own_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong setting is named with the service that refused it, and everything started before is ended."""
+    """No service is started only to refuse what `up` was told."""
     monkeypatch.setenv("SANDHERD_MAX_SANDBOXES", "many")
     with pytest.raises(StackFailedError, match="SANDHERD_MAX_SANDBOXES"):
         await up(own_directory / "home")
     standing = await status(own_directory / "home")
+    assert (standing.phase, standing.parts) == (Phase.FAILED, ())
+
+
+async def test_a_service_that_cannot_start_is_named_and_nothing_is_left(home: Path) -> None:
+    """A history that a newer version wrote is refused by event-ingest: `up` says so, and ends what it had started."""
+    standing = await up(home)
+    assert standing.database_url is not None
+    connection = await asyncpg.connect(standing.database_url)
+    await connection.execute("insert into schema_migrations (number, name, sha256) values (9999, 'newer', 'x')")
+    await connection.close()
+    await down(home)
+    with pytest.raises(StackFailedError, match=r"(?s)event-ingest: ended 3 times.*9999"):
+        await up(home)
+    standing = await status(home)
     assert standing.phase is Phase.FAILED
     assert not any(part.running for part in standing.parts)
 
