@@ -36,6 +36,14 @@ async def live(who: Assignment, spec: TaskSpec | None) -> ExitCode:
         await link.close()
         await spool.close()
         reaper.stop()
+        _listen_no_more()
+
+
+def _listen_no_more() -> None:
+    """All is said: a SIGTERM that comes now must not turn the exit status into that of a worker that was killed."""
+    for what in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().remove_signal_handler(what)
+        signal.signal(what, signal.SIG_IGN)
 
 
 def _listen(stop: Stop, reaper: Reaper) -> None:
