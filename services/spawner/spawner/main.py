@@ -100,7 +100,7 @@ class Spawner:
             live, minter = Live(service.bus, service.meters), Minter(self._keys)
             runtimes: Mapping[str, Runtime] = {runtime.name: runtime}
             sweep = Lease(service.bus, SWEEP_LEASE, service.instance)
-            steps = Steps(live, runtimes, minter, revoker, self._plans(), self._rules(), self._settled)
+            steps = Steps(live, runtimes, minter, revoker, self._plans(), self._rules(), self._settled, live.now())
             keeper = Keeper(live, sweep, steps)
             stack.push_async_callback(keeper.close)
             runtime.on_exit(keeper.wake_named)

@@ -1,15 +1,28 @@
 """What the spawner's tests share: a process runtime with a worker that is a few lines of Python."""
 
 import asyncio
+import json
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
-from sandherd.contracts.commands import CommandHarness, Limits, TaskSpec
+from sandherd.bus.connection import Bus, BusError
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import Command, CommandHarness, Limits, SubmitTask, TaskSpec
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.states import SANDBOX_ENDED
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
 from sandherd.telemetry import logs
+from spawner.main import compose
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.process import Options, ProcessRuntime, open_runtime
 
@@ -58,6 +71,17 @@ def plan_for(sandbox: str, **limits: int) -> SandboxPlan:
     )
 
 
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Path]:
+    """A spawner's home; what sandboxes a test leaves in it are ended."""
+    folder = tmp_path / "home"
+    yield folder
+    runtime = await open_runtime(Options(root=folder / "sandboxes", aside=folder / "kept", isolation="none"))
+    for seen in await runtime.find_all():
+        await runtime.remove(seen.sandbox)
+    await runtime.close()
+
+
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
     logs.configure("test", "info")
@@ -87,6 +111,112 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
         for seen in await runtime.find_all():
             await runtime.remove(seen.sandbox)
         await runtime.close()
-        for parent in runtime.groups.parents():
-            if parent.exists():
-                parent.rmdir()
+        assert not any(parent.exists() for parent in runtime.groups.parents())
+
+
+class Person:
+    """Somebody who gives commands, asks, and listens, in project p1."""
+
+    def __init__(self, bus: Bus, eventually: Eventually, home: Path) -> None:
+        self.bus = bus
+        self.eventually = eventually
+        self.home = home
+        self.events: list[dict[str, Any]] = []
+        self._said = 0
+
+    async def listen(self) -> None:
+        async def hear(msg: Msg) -> None:
+            self.events.append(json.loads(msg.data))
+
+        await self.bus.client.subscribe("sandherd.v1.event.p1.>", cb=hear)
+        await self.bus.client.flush()
+
+    async def command(self, data: Command, entity: str) -> Envelope[Any]:
+        self._said += 1
+        command = wrap(
+            data, data.type, source="/sandherd/client/test", sequence=self._said, project="p1", subject=entity,
+            time=datetime.now(UTC),
+        )  # fmt: skip
+        await self.bus.publish_command(command)
+        return command
+
+    @staticmethod
+    def spec(argv: list[str], **spec: Any) -> TaskSpec:
+        return TaskSpec(text="do it", harness=CommandHarness(argv=argv), **spec)
+
+    async def submit(self, argv: list[str], task: str | None = None, **spec: Any) -> str:
+        name = task or new_name("task")
+        await self.command(SubmitTask(task=name, spec=self.spec(argv, **spec)), name)
+        return name
+
+    async def task(self, task: str, timeout: float = 5) -> TaskView | None:
+        found = (await self.bus.ask(LiveTasks(task=task), "p1", timeout=timeout)).tasks
+        return found[0] if found else None
+
+    async def try_task(self, task: str) -> TaskView | None:
+        """The same, or None while no spawner answers."""
+        try:
+            return await self.task(task, timeout=0.5)
+        except BusError:
+            return None
+
+    async def ended(self, task: str) -> TaskView:
+        async def look() -> TaskView | None:
+            view = await self.try_task(task)
+            return view if view and view.ended_at else None
+
+        return await self.eventually(look, 60)
+
+    async def reaches(self, task: str, state: str) -> TaskView:
+        async def look() -> TaskView | None:
+            view = await self.try_task(task)
+            return view if view and view.state == state else None
+
+        return await self.eventually(look)
+
+    def unique(self) -> list[dict[str, Any]]:
+        """The events without repetitions, which the broker does not keep but a listener may hear after a crash."""
+        return list({event["id"]: event for event in self.events}.values())
+
+    async def sandboxes(self) -> list[SandboxView]:
+        return (await self.bus.ask(LiveSandboxes(), "p1")).sandboxes
+
+    async def all_gone(self) -> None:
+        """No sandbox lives, and nothing of any is left on the host."""
+
+        async def look() -> bool:
+            ended = all(view.state in SANDBOX_ENDED for view in await self.sandboxes())
+            return ended and not list((self.home / "sandboxes").iterdir())
+
+        await self.eventually(look, 60)
+
+    def types(self, entity: str) -> list[str]:
+        return [event["type"] for event in self.events if event["subject"] == entity]
+
+    async def hears(self, entity: str, event_type: str) -> None:
+        await self.eventually(lambda: event_type in self.types(entity))
+
+    def check_sequences(self) -> None:
+        """Every source counts from 1 without a gap, and no event came twice under another number."""
+        heard: dict[str, dict[int, str]] = defaultdict(dict)
+        for event in self.events:
+            known = heard[event["source"]].setdefault(event["sequence"], event["id"])
+            assert known == event["id"], event
+        for source, numbers in heard.items():
+            assert sorted(numbers) == list(range(1, len(numbers) + 1)), source
+
+
+@pytest.fixture
+def spawner(herd: Broker, home: Path) -> Callable[..., Service]:
+    def make(**settings: Any) -> Service:
+        return compose(herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, **settings))
+
+    return make
+
+
+@pytest.fixture
+async def person(herd: Broker, eventually: Eventually, home: Path) -> AsyncIterator[Person]:
+    async with herd.bus(Principal.CLIENT, project="p1") as bus:
+        someone = Person(bus, eventually, home)
+        await someone.listen()
+        yield someone

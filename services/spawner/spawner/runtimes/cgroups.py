@@ -36,7 +36,7 @@ class Groups:
     def make(self, sandbox: str, limits: GroupLimits) -> list[Path]:
         """Make a sandbox's groups, with its limits. Done already: the limits are set again."""
         for folder in self.of(sandbox):
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         if self.memory:
             self._limit_memory(self.memory / sandbox, limits.memory_bytes)
         if self.pids:
@@ -70,6 +70,12 @@ class Groups:
             with suppress(OSError):
                 folder.rmdir()
         return not any(folder.exists() for folder in self.of(sandbox))
+
+    def close(self) -> None:
+        """Remove the directories themselves, if no sandbox has a group in them any more."""
+        for folder in self.parents():
+            with suppress(OSError):
+                folder.rmdir()
 
     def _limit_memory(self, folder: Path, limit: int) -> None:
         if self.version == 2:

@@ -65,6 +65,8 @@ class RunEnd:
 
     code: int | None
     out_of_memory: bool = False
+    last_line: str = ""
+    """The last thing on its standard error, for people."""
 
     @property
     def drained(self) -> bool:

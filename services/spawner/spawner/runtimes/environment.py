@@ -12,6 +12,8 @@ from spawner.runtimes.layout import Place
 
 MARK: Final = "SANDHERD_SANDBOX_ID"
 """Every process of a sandbox carries it, so that those that ran away are found."""
+_SIGNALLED: Final = 128
+"""A shell's exit status after signal n is 128 + n."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,11 @@ def paths(place: Place, *, inside: bool) -> Paths:
     return Paths(INSIDE / "work", INSIDE / "state", INSIDE / "home", INSIDE / "cgroup", search)
 
 
-def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None) -> dict[str, str]:
-    """The whole environment of the worker; nothing of the spawner's own goes along."""
+def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int | None = None) -> dict[str, str]:
+    """The whole environment of the worker; nothing of the spawner's own goes along.
+
+    `lost` is the exit status of the worker that is made up for, in a recovery.
+    """
     found = {
         "SANDHERD_PROJECT": plan.project,
         MARK: plan.sandbox,
@@ -56,6 +61,8 @@ def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None) -> dict[str
     }
     if plan.traceparent:
         found["TRACEPARENT"] = plan.traceparent
+    if lost and lost > _SIGNALLED:
+        found["SANDHERD_LOST_SIGNAL"] = str(lost - _SIGNALLED)
     if group:
         found["SANDHERD_CGROUP"] = str(seen.group or group)
     return found

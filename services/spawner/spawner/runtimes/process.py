@@ -111,8 +111,12 @@ class ProcessRuntime:
         seen = Seen(sandbox, alive, runs=len(runs), project=place.read_label(), since=int(place.folder.stat().st_ctime))
         if not runs or alive:
             return seen
-        killed_for_memory = self.groups.kills(sandbox) > 0
-        return replace(seen, end=RunEnd(shim.read_exit(runs[-1]), out_of_memory=killed_for_memory))
+        end = RunEnd(
+            shim.read_exit(runs[-1]),
+            out_of_memory=self.groups.kills(sandbox) > 0,
+            last_line=shim.read_last_line(runs[-1]),
+        )
+        return replace(seen, end=end)
 
     async def find_all(self) -> list[Seen]:
         """All sandboxes with a directory or a control group on this host."""
@@ -139,6 +143,7 @@ class ProcessRuntime:
         """Stop watching; the sandboxes live on."""
         await end(list(self._watches.values()))
         self._watches.clear()
+        self.groups.close()
 
     # --- starting ----------------------------------------------------------------------------------------------
 
@@ -179,7 +184,10 @@ class ProcessRuntime:
             command = bubblewrap.argv(self.host, place, groups=self._memory_group(place), info=3, command=command)
         line = shim.argv(run, place.work, own, self.groups.of(place.name), command)
         variables = environment.variables(
-            plan, environment.paths(place, inside=self.host is not None), group=self._memory_group(place)
+            plan,
+            environment.paths(place, inside=self.host is not None),
+            group=self._memory_group(place),
+            lost=_last_status(place) if extra else None,
         )
         try:
             return os.posix_spawn(
@@ -216,6 +224,12 @@ class ProcessRuntime:
         _reap(process.pid)
         self._watches.pop(sandbox, None)
         self._tell(sandbox)
+
+
+def _last_status(place: Place) -> int | None:
+    """How the last run before this one ended."""
+    ended = [run for run in place.runs() if run.exit.exists()]
+    return shim.read_exit(ended[-1]) if ended else None
 
 
 def _reap(pid: int) -> bool:

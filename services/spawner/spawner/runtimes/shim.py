@@ -16,6 +16,8 @@ from spawner.runtimes.processes import ProcessId, read_stat
 CLAIMED_BY_ANOTHER: Final = 75
 """Exit status of a shim whose run is already claimed (EX_TEMPFAIL of sysexits.h)."""
 
+_TAIL: Final = 300
+
 _SCRIPT: Final = f"""
 run=$1 folder=$2 files=$3 cpu=$4 data=$5 groups=$6
 shift 6
@@ -71,6 +73,17 @@ def read_claim(run: Run) -> ProcessId | None:
         return ProcessId(boot=boot, **read_stat(stat))
     except (FileNotFoundError, ValueError):
         return None
+
+
+def read_last_line(run: Run) -> str:
+    """The last line that the worker wrote to its standard error, cut short."""
+    try:
+        with run.log.open("rb") as log:
+            log.seek(max(0, run.log.stat().st_size - _TAIL))
+            lines = log.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:_TAIL] if lines else ""
 
 
 def read_exit(run: Run) -> int | None:

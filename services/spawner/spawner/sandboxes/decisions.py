@@ -26,7 +26,7 @@ def requested(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         runtime=task.spec.runtime,
         requested_at=now,
     )
-    return record.saying(now, SandboxRequested(runtime=record.runtime))
+    return record.saying(now, SandboxRequested(runtime=record.runtime, linger_seconds=task.spec.linger_seconds))
 
 
 def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:

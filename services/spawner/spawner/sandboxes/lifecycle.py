@@ -90,6 +90,8 @@ class Facts:
     seen: Seen | None
     now: datetime
     settled: bool = False
+    leading_since: datetime | None = None
+    """Since when somebody is there to lead it: no deadline runs while there is no spawner."""
 
     @property
     def current(self) -> bool:
@@ -100,6 +102,10 @@ class Facts:
     def working(self) -> bool:
         """Whether a task waits for what is done here."""
         return self.current and self.task is not None and not self.task.ended
+
+    def since(self, moment: datetime) -> datetime:
+        """When a deadline that was set at this moment began to run."""
+        return max(moment, self.leading_since or moment)
 
 
 def next_step(facts: Facts, rules: Rules) -> Step:
@@ -132,7 +138,7 @@ def _while_stopping(facts: Facts, rules: Rules) -> Step:
     if seen is None or seen.runs == 0:
         return Finish(unsaid=False)
     if seen.alive:
-        until = (sandbox.recovered_at or facts.now) + timedelta(seconds=rules.recovery_timeout)
+        until = facts.since(sandbox.recovered_at or facts.now) + timedelta(seconds=rules.recovery_timeout)
         return Rest(until) if facts.now < until else Stop()
     if seen.end is None or not (seen.end.drained or seen.end.never_spoke):
         return _recovery(facts, rules) or Finish(unsaid=True)
@@ -163,7 +169,7 @@ def _while_alive(facts: Facts, rules: Rules) -> Step:
     if seen is None:
         return _lost(facts, EndTask("the runtime has lost the sandbox", "sandbox_lost"))
     if seen.alive:
-        deadline = sandbox.requested_at + timedelta(seconds=rules.spawn_timeout)
+        deadline = facts.since(sandbox.requested_at) + timedelta(seconds=rules.spawn_timeout)
         if sandbox.state is not SandboxState.SPAWNING:
             return Rest()
         if facts.now < deadline:
@@ -194,7 +200,8 @@ def _worker_lost(end: RunEnd | None) -> EndTask:
     if end and end.out_of_memory:
         return EndTask("the kernel ended the worker for want of memory", "out_of_memory")
     status = "an unknown status" if end is None or end.code is None else f"status {end.code}"
-    return EndTask(f"the worker ended with {status} and without an end of its task", "worker_lost")
+    told = f": {end.last_line}" if end and end.last_line else ""
+    return EndTask(f"the worker ended with {status} and without an end of its task{told}", "worker_lost")
 
 
 def _because(sandbox: SandboxRecord) -> str:

@@ -54,6 +54,8 @@ class Steps:
     plans: Plans
     rules: Rules
     settled: Callable[[], Awaitable[bool]]
+    since: datetime
+    """When this spawner began."""
 
     async def lead(self, key: str) -> datetime | None:
         """Do all that can be done now. Returns when there may be more to do, if that is known."""
@@ -76,7 +78,8 @@ class Steps:
         # In this order: what is read later is newer, and a worker that is seen dead has said all it ever will.
         settled = await self._is_settled(sandbox, seen)
         task = await self.live.tasks.load(sandbox.task_key)
-        return Facts(sandbox, task.record if task else None, seen, self.live.now(), settled=settled)
+        found = task.record if task else None
+        return Facts(sandbox, found, seen, self.live.now(), settled=settled, leading_since=self.since)
 
     async def _is_settled(self, sandbox: SandboxRecord, seen: Seen | None) -> bool:
         matters = sandbox.state in {SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED}
@@ -128,7 +131,9 @@ class Steps:
     async def _spawn_failed(self, sandbox: SandboxRecord, error: RuntimeFailedError) -> None:
         """What can't be made now is tried again until the time for it is up; what can't ever be made has failed."""
         now = self.live.now()
-        if not error.permanent and now < sandbox.requested_at + timedelta(seconds=self.rules.spawn_timeout):
+        if not error.permanent and now < max(sandbox.requested_at, self.since) + timedelta(
+            seconds=self.rules.spawn_timeout
+        ):
             raise error
         _log.error("a sandbox could not be made", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
 

@@ -1,0 +1,55 @@
+"""A spawner that ends itself with SIGKILL at its n-th act (argument 1; 0: never). Run by the crash tests."""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from sandherd.bus import lease
+from sandherd.bus.connection import Bus
+from sandherd.bus.identity.revoking import Revoker
+from sandherd.settings import load
+from sandherd.telemetry import logs
+from spawner.main import compose
+from spawner.records.store import Store
+from spawner.runtimes.process import ProcessRuntime
+
+LAST = int(sys.argv[1])
+acts = 0
+
+
+def live_or_die(what: str) -> None:
+    global acts  # noqa: PLW0603  # one process, one life
+    acts += 1
+    if acts == LAST:
+        print(f"dying {what}", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(owner: type, name: str) -> None:
+    """Before and after each call of this method there is an act."""
+    method: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+    async def dangerous(*given: Any, **named: Any) -> Any:
+        live_or_die(f"before {owner.__name__}.{name}")
+        found = await method(*given, **named)
+        live_or_die(f"after {owner.__name__}.{name}")
+        return found
+
+    setattr(owner, name, dangerous)
+
+
+dying(Store, "_write")
+dying(Bus, "publish_event")
+dying(Revoker, "revoke")
+for verb in ("create", "recover", "stop", "remove"):
+    dying(ProcessRuntime, verb)
+# Waiting for the dead one's lease is all that these tests would do otherwise.
+lease.Lease.__init__.__defaults__ = (1.0,)
+
+settings = load().settings
+logs.configure("spawner", "info")
+uvloop.run(compose(settings).run())

@@ -1,0 +1,78 @@
+"""A spawner that is killed leaves nothing that the next one does not bring to its end, and no event lost or doubled."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.subjects import Principal
+from sandherd.settings import Settings, environment_names
+from sandherd.stack.broker import Broker
+
+Eventually = Callable[..., Awaitable[Any]]
+Start = Callable[[int], Awaitable[asyncio.subprocess.Process]]
+DYING = Path(__file__).with_name("dying_spawner.py")
+SLEEPER = ["/bin/sh", "-c", "touch up; exec sleep 600"]
+WAITS_FOR_GO = ["/bin/sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"]
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    named = {env.name: getattr(settings, field) for field, env in environment_names().items()}
+    return {**os.environ, **{name: str(value) for name, value in named.items() if value is not None}}
+
+
+@pytest.fixture
+async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts a spawner as a process of its own that dies at its n-th act; those that live are ended afterwards."""
+    started: list[asyncio.subprocess.Process] = []
+    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5)
+
+    async def start_it(last: int) -> asyncio.subprocess.Process:
+        with (tmp_path / "log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, str(DYING), str(last), env=environment(settings), stderr=log
+            )
+        started.append(process)
+        return process
+
+    yield start_it
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def log_of(tmp_path: Path) -> str:
+    return (tmp_path / "log").read_text()
+
+
+@pytest.mark.faults
+async def test_killed_at_one_act_after_another(start: Start, person: Any, tmp_path: Path) -> None:
+    """Tasks end as they should though each spawner dies at some act: before or after a write, an event, a start."""
+    tasks = [await person.submit(["/bin/sh", "-c", "echo done > done"]) for _ in range(3)]
+    tasks.append(await person.submit(["/bin/sh", "-c", "exit 3"]))
+    for last in (1, 2, 4, 5, 7, 9, 11, 12, 14, 17, 21, 26):
+        process = await start(last)
+
+        async def over(process: asyncio.subprocess.Process = process) -> bool:
+            return process.returncode is not None or await done(person, tasks)
+
+        await person.eventually(over, 60)
+    process = await start(0)
+    views = [await person.ended(task) for task in tasks]
+    assert [view.state for view in views] == ["completed"] * 3 + ["failed"], log_of(tmp_path)[-3000:]
+    await person.all_gone()
+    for view in views:
+        await person.hears(view.sandbox, "sandbox.terminated")
+    person.check_sequences()
+    assert len([event for event in person.unique() if event["type"] == "sandbox.requested"]) == 4
+    assert len([event for event in person.unique() if event["type"] == "agent.started"]) == 4
+
+
+async def done(person: Any, tasks: list[str]) -> bool:
+    views = [await person.try_task(task) for task in tasks]
+    return all(view is not None and view.ended_at for view in views)
