@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import nats.errors
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
+from spawner.records.known import Known, ViewT
 from spawner.records.record import Record
 from spawner.records.store import Held
 
@@ -20,16 +20,6 @@ _PAUSE: Final = 0.5
 _log: Final = logs.get("records")
 
 RecordT = TypeVar("RecordT", bound=Record)
-ViewT = TypeVar("ViewT")
-
-
-@dataclass(frozen=True, slots=True)
-class Known(Generic[ViewT]):
-    """What is known of one record: its view, the revision that says so, and whether it has unpublished events."""
-
-    revision: int
-    view: ViewT
-    unsaid: bool
 
 
 class Index(Generic[RecordT, ViewT]):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, TaskState
-from spawner.records.index import Known
+from spawner.records.known import Known
 from spawner.runtimes.contract import Seen
 
 

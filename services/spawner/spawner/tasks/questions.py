@@ -10,7 +10,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxList, SandboxView, TaskList, TaskView
 from spawner.live import Live, sandbox_key, task_key
-from spawner.records.index import Known
+from spawner.records.known import Known
 
 ViewT = TypeVar("ViewT", TaskView, SandboxView)
 Place = tuple[str, str]
