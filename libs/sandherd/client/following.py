@@ -7,21 +7,18 @@ history away the live part goes on, and `missing` says what could not be shown.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-from sandherd.client import heard
 from sandherd.client.errors import HerdError, NotReachedError
-from sandherd.client.link import Link, Subscription
+from sandherd.client.link import Link
+from sandherd.client.listening import Line, Listener
 from sandherd.client.mending import Mender, Patience
 from sandherd.client.sequencing import Event, Missing
 from sandherd.client.target import TASK_BEGINS, TASK_REFUSED, Target, entity_subjects
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
-
-QUEUE: Final = 1024
-"""How many events may wait for a slow reader here; further ones wait, and may be lost, in the NATS client."""
 
 
 class Following:
@@ -36,10 +33,9 @@ class Following:
         self._patience = patience or Patience()
         self._now = asyncio.get_running_loop().time
         self._mender = Mender(link.ask, target, self._patience, self._now, fresh=fresh)
-        self._heard: asyncio.Queue[Event | bool] = asyncio.Queue(QUEUE)
+        # At once, not when it is read: a slow reader must not miss the beginning of a sandbox.
+        self._listener = Listener(link, self._join_if_new)
         self._ready: deque[Event] = deque()
-        self._subscriptions: dict[str, Subscription] = {}
-        self._forget: Callable[[], None] | None = None
         self._catching: AsyncGenerator[Event] | None = None
         self._behind = not fresh
         self._catch_at = 0.0
@@ -84,65 +80,35 @@ class Following:
     async def close(self) -> None:
         """Hear no more."""
         self._over = True
-        if self._forget is not None:
-            self._forget()
-            self._forget = None
         if self._catching is not None:
             await self._catching.aclose()
             self._catching = None
-        while self._subscriptions:
-            await self._subscriptions.popitem()[1].unsubscribe()
+        await self._listener.close()
 
     async def _start(self) -> None:
-        if self._forget is not None:
-            return
-        self._forget = self._link.on_change(self._changed)
-        for subject in self._target.subjects():
-            await self._listen(subject)
-        self._look_at = self._now() + (self._patience.look if self._fresh else 0)
-
-    async def _listen(self, subject: str) -> None:
-        if subject not in self._subscriptions:
-            self._subscriptions[subject] = await self._link.listen(subject, self._hear)
-
-    async def _hear(self, subject: str, document: bytes) -> None:
-        event = heard.live(subject, document)
-        if event is not None:
-            # At once, not when it is read: a slow reader must not miss the beginning of a sandbox.
-            await self._join_if_new(event)
-            await self._heard.put(event)
-
-    def _changed(self, connected: bool) -> None:  # noqa: FBT001  # one of two things the connection says
-        # A full queue is a slow reader; what it has not read yet is mended when it gets there.
-        if not self._heard.full():
-            self._heard.put_nowait(connected)
-        self._behind = True
+        if not self._listener.started:
+            self._listener.start()
+            for subject in self._target.subjects():
+                await self._listener.listen(subject)
+            self._look_at = self._now() + (self._patience.look if self._fresh else 0)
 
     async def _step(self) -> None:
         """Read a piece of the history, or hear one thing, or wait until something is due; then tend to what is due."""
         if self._catching is not None:
             await self._catch_up(self._catching)
             return
-        item = await self._next(max(0.0, self._due() - self._now()))
-        if item is False:
+        item = await self._listener.next(max(0.0, self._due() - self._now()))
+        if item is Line.GONE:
             raise NotReachedError.of(
                 Code.UNAVAILABLE, "the broker closed the connection for good", remedy="see why with `sandherd doctor`"
             )
-        if item is True:
+        if item is Line.BACK:
+            self._behind = True
             self._mender.reconnected()
         elif item is not None:
             await self._accept(item)
         if self._link.connected:
             await self._tend()
-
-    async def _next(self, timeout: float) -> Event | bool | None:
-        if not self._heard.empty():
-            return self._heard.get_nowait()
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._heard.get()
-        except TimeoutError:
-            return None
 
     def _due(self) -> float:
         """When to tend to things even if nothing is heard."""
@@ -169,11 +135,10 @@ class Following:
 
     async def _join(self, sandbox: str) -> bool:
         """Listen to a sandbox of this task, too. Returns whether it is new."""
-        if sandbox in self._mender.sandboxes:
-            return False
-        self._mender.sandboxes.add(sandbox)
-        await self._listen(entity_subjects(self._target.project, sandbox))
-        return True
+        new = self._mender.adopt(sandbox)
+        if new:
+            await self._listener.listen(entity_subjects(self._target.project, sandbox))
+        return new
 
     def _show(self, events: list[Event]) -> None:
         for event in events:
@@ -196,17 +161,14 @@ class Following:
             self._ready.append(self._final)
         self._final = self._ended_at = None
 
-    async def _take(self, events: list[Event]) -> None:
-        for event in events:
-            await self._accept(event)
-
     async def _tend(self) -> None:
         if self._behind and self._now() >= self._catch_at:
             self._behind = False
             self._catching = self._mender.behind()
             return
         if self._mender.due():
-            await self._take(await self._mender.fill())
+            for event in await self._mender.fill():
+                await self._accept(event)
         for gap in self._mender.hopeless():
             self.missing.append(gap)
             self._show(self._mender.order.give_up(gap))
@@ -237,11 +199,9 @@ class Following:
         try:
             standing = await self._link.standing(self._target)
         except HerdError as error:
-            if error.problem.code is not Code.NOT_FOUND:
-                return None
-            if self._fresh or self._mender.order.reached():
-                return None
-            raise
+            if error.problem.code is Code.NOT_FOUND and not self._fresh and not self._mender.order.reached():
+                raise
+            return None
         if standing.sandbox is not None and await self._join(standing.sandbox):
             self._behind = True
         return standing.state
@@ -264,7 +224,8 @@ class Following:
 
     async def _seek_tail(self, final: Event, source: str) -> None:
         stored = await self._mender.has(final)
-        await self._take(await self._mender.tail(source))
+        for event in await self._mender.tail(source):
+            await self._accept(event)
         if self._mender.gaps():
             return
         if stored:

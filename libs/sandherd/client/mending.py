@@ -47,6 +47,12 @@ class Mender:
         self._noticed: dict[Missing, float] = {}
         self._types: dict[str, set[str]] = {}
 
+    def adopt(self, sandbox: str) -> bool:
+        """Count a sandbox as the target's. Returns whether it is new."""
+        new = sandbox not in self.sandboxes
+        self.sandboxes.add(sandbox)
+        return new
+
     def note(self, event: Event) -> None:
         """Remember that it was shown."""
         self._types.setdefault(event.source, set()).add(event.type)

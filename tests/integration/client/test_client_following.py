@@ -264,7 +264,7 @@ async def test_waiting_gives_the_task_as_it_ended(client: Herd, neighbours: Neig
 
 async def joined(following: Following) -> None:
     """Wait until a follower listens to the sandbox, as it does long before a real one speaks."""
-    await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._subscriptions)
+    await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._listener._subscriptions)
     await following._link.bus.client.flush()  # type: ignore[attr-defined]
 
 
