@@ -38,6 +38,13 @@ def session(document: Path) -> str:
     return "set -euo pipefail\n" + "".join(f"echo '=== block {number}' >&2\n{block}" for number, block in numbered)
 
 
+def surroundings(home: Path) -> dict[str, str]:
+    """A reader's environment: without what an outer make tells an inner one."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MAKE")} | {
+        "SANDHERD_HOME": str(home)
+    }
+
+
 DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if "".join(blocks(path))]
 
 
@@ -46,8 +53,7 @@ def home() -> Iterator[Path]:
     """A stack home; not `tmp_path`, whose parents another pytest closes to the user that Postgres runs as."""
     directory = Path(tempfile.mkdtemp(prefix="home-"))
     yield directory
-    environment = os.environ | {"SANDHERD_HOME": str(directory)}
-    subprocess.run([ROOT / ".venv/bin/sandherd", "down"], env=environment, check=False, capture_output=True)
+    subprocess.run([ROOT / ".venv/bin/sandherd", "down"], env=surroundings(directory), check=False, capture_output=True)
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -57,7 +63,7 @@ def home() -> Iterator[Path]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_what_a_document_shows_runs(document: Path, home: Path) -> None:
     """Every command block of the document runs to its end with status 0."""
-    environment = os.environ | {"SANDHERD_HOME": str(home)}
+    environment = surroundings(home)
     # A session of its own, so that a document that hangs can be ended with all it started.
     shell = subprocess.Popen(
         ["bash", "-c", session(document)],
