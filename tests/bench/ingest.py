@@ -90,28 +90,28 @@ class Bench:
 
     async def throughput(self, count: int = OURS) -> float:
         """Events per second, from the first publish until all are committed and acknowledged, with one process."""
-        begun, ended, _ = await self._ours(count, rate=0, program=["-m", "event_ingest.main"])
+        begun, ended = await self._ours(count, rate=0, program=["-m", "event_ingest.main"])
         return count / (ended - min(begun.values()))
 
     async def latency(self, rate: float, seconds: float = SECONDS) -> Spread:
         """From publish to commit at a steady rate."""
         moments = self.file("committed")
         program = ["-m", "tests.bench.ingest_recorded", str(moments)]
-        begun, _, _ = await self._ours(int(rate * seconds), rate, program)
+        begun, _ = await self._ours(int(rate * seconds), rate, program)
         return _between(begun, read_moments(moments))
 
-    async def _ours(self, count: int, rate: float, program: list[str]) -> tuple[dict[str, float], float, str]:
+    async def _ours(self, count: int, rate: float, program: list[str]) -> tuple[dict[str, float], float]:
         """Publish so many events to a running event-ingest; when each was said, and when the last was acknowledged."""
         url = await self.new_database()
         async with self.broker.bus(Principal.EVENT_INGEST) as bus, _running(program, self._environment(url)):
             await self._publish(make_events(len(SANDBOXES) * 40), 0)  # so that both sides are warm
             await _all_acknowledged(bus)
             first = await _count(url)
-            begun = asyncio.create_task(self._publish(make_events(count, first=41), rate))
-            await _until_stored(url, first + count)
-            ended = await _all_acknowledged(bus)
-            said = await begun
-        return said, ended, url
+            async with asyncio.TaskGroup() as group:  # if nobody speaks, nothing is waited for
+                said = group.create_task(self._publish(make_events(count, first=41), rate))
+                await _until_stored(url, first + count)
+                ended = await _all_acknowledged(bus)
+        return said.result(), ended
 
     async def _publish(self, events: list[Said], rate: float) -> dict[str, float]:
         path, moments = self.file("events"), self.file("said")
