@@ -24,7 +24,7 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry import logs
 from spawner.main import compose
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.process import Options, ProcessRuntime, open_runtime
+from spawner.runtimes.process import WORKER, Options, ProcessRuntime, open_runtime
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 
@@ -208,8 +208,9 @@ class Person:
 
 @pytest.fixture
 def spawner(herd: Broker, home: Path) -> Callable[..., Service]:
-    def make(**settings: Any) -> Service:
-        return compose(herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, **settings))
+    def make(worker: tuple[str, ...] = WORKER, **settings: Any) -> Service:
+        settings = {"home": home, "check_interval": 0.2, "stop_grace": 5, **settings}
+        return compose(herd.settings(Principal.SPAWNER, **settings), worker)
 
     return make
 

@@ -1,0 +1,197 @@
+"""What is lost is found: workers that are killed, sandboxes without records, spawners that come back, late words."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import Bus, RefusedError, read_reply
+from sandherd.bus.identity import Key, Kind
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import CancelTask
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
+from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.subjects import CREDENTIAL, Principal
+from sandherd.stack.broker import Broker
+from spawner.runtimes import processes, shim
+from spawner.runtimes.layout import Layout
+
+Eventually = Callable[..., Awaitable[Any]]
+Make = Callable[..., Service]
+SLEEPER = ["/bin/sh", "-c", "touch up; exec sleep 600"]
+
+
+def place_of(home: Path, sandbox: str) -> Any:
+    return Layout(home / "sandboxes", home / "kept").place(sandbox)
+
+
+def worker_of(home: Path, sandbox: str) -> int:
+    """The worker's process: the second in its pid namespace."""
+    claim = shim.read_claim(place_of(home, sandbox).runs()[-1])
+    assert claim
+    inits = [init for outer in processes.children(claim.pid) for init in processes.children(outer)]
+    worker = next(found for init in inits if (found := processes.worker_below(init)))
+    return worker.pid
+
+
+async def test_a_killed_worker_fails_its_task(spawner: Make, person: Any) -> None:
+    """Kill -9 of a worker is an end of its task, said by the run that recovers what it left; nothing of it remains."""
+    async with spawner().running():
+        task = await person.submit(SLEEPER)
+        view = await person.reaches(task, "running")
+        os.kill(worker_of(person.home, view.sandbox), signal.SIGKILL)
+        ended = await person.ended(task)
+        assert ended.state == "failed"
+        assert ended.error_type in {"worker_lost", "signal"}
+        await person.all_gone()
+        await person.hears(view.sandbox, "agent.shutdown")
+        await person.hears(view.sandbox, "sandbox.terminated")
+    assert person.types(view.sandbox).count("agent.failed") == 1
+    person.check_sequences()
+
+
+async def test_a_sandbox_lives_on_without_a_spawner(spawner: Make, person: Any) -> None:
+    """Its worker works while no spawner is there; the next spawner adopts it and brings it to its end."""
+    argv = ["/bin/sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"]
+    async with spawner().running():
+        task = await person.submit(argv)
+        view = await person.reaches(task, "running")
+    place = place_of(person.home, view.sandbox)
+    worker = processes.find(worker_of(person.home, view.sandbox))
+    assert worker
+    assert worker.alive()
+    (place.work / "go").touch()
+    await person.hears(view.sandbox, "agent.completed")
+    async with spawner().running():
+        assert (await person.ended(task)).state == "completed"
+        await person.all_gone()
+        await person.hears(view.sandbox, "sandbox.terminated")
+    assert person.types(view.sandbox).count("agent.started") == 1
+    person.check_sequences()
+
+
+async def test_words_of_an_old_sandbox_change_nothing(spawner: Make, person: Any, herd: Broker) -> None:
+    """Only the sandbox that the task's current attempt names counts, and only its first end."""
+    async with spawner().running() as service:
+        task = await person.submit(SLEEPER)
+        view = await person.reaches(task, "running")
+        await person.command(CancelTask(task=task), task)
+        await person.ended(task)
+        await person.all_gone()
+        for sandbox in (view.sandbox, "sbx-never-was"):
+            async with herd.bus(Principal.WORKER, project="p1", sandbox=sandbox) as liar:
+                for number, data in enumerate((started(), AgentCompleted(), failed()), start=1):
+                    await say(liar, sandbox, data, 1000 + number)
+
+        async def taken_in() -> bool:
+            info = await service.bus.js.consumer_info("EVENTS", "spawner-agents")
+            return not info.num_pending and not info.num_ack_pending
+
+        await person.eventually(taken_in)
+        assert (await person.task(task)).state == "cancelled"
+        counted = service.registry.get_sample_value
+        assert counted("sandherd_late_events_total", {"reason": "unknown_sandbox"}) == 3
+        assert (counted("sandherd_late_events_total", {"reason": "task_ended"}) or 0) >= 3
+        assert not counted("sandherd_transitions_refused_total", {"kind": "TaskState"})
+    assert person.types(task)[-1] == "task.cancelled"
+
+
+def started() -> AgentStarted:
+    return AgentStarted(timestamp=datetime.now(UTC), sdk="command", task="x", task_description_length=1)
+
+
+def failed() -> AgentFailed:
+    return AgentFailed(error="x", error_type="exit_status")
+
+
+async def say(bus: Bus, sandbox: str, data: EventData, number: int) -> None:
+    await bus.publish_event(
+        wrap(
+            data, data.type, source=f"/sandherd/sandbox/{sandbox}", sequence=number, project="p1", subject=sandbox,
+            time=datetime.now(UTC), sandboxid=sandbox, taskid="a-lie",
+        )
+    )  # fmt: skip
+
+
+async def ask(herd: Broker, sandbox: str, fence: int, key: Key) -> CredentialGrant:
+    request = AskCredential(public_key=key.public, fence=fence)
+    async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox) as joiner:
+        subject = CREDENTIAL.fill(project="p1", sandbox=sandbox)
+        return read_reply(await joiner.request(subject, request.model_dump_json().encode()), CredentialGrant)
+
+
+async def test_credentials_are_for_the_living(spawner: Make, person: Any, herd: Broker) -> None:
+    """A live sandbox gets one for its fence; a wrong fence, an ended and an unknown sandbox are refused."""
+    key = Key.new(Kind.USER)
+    async with spawner().running() as service:
+        task = await person.submit(SLEEPER)
+        view = await person.reaches(task, "running")
+        entry = await (await service.bus.js.key_value("sandboxes")).get(f"p1.{view.sandbox}")
+        fence = json.loads(entry.value)["fence"]
+        grant = await ask(herd, view.sandbox, fence, key)
+        for sandbox, wrong in ((view.sandbox, fence + 1), ("sbx-never-was", fence)):
+            with pytest.raises(RefusedError) as refused:
+                await ask(herd, sandbox, wrong, key)
+            assert refused.value.problem.code is Code.REFUSED
+        await person.command(CancelTask(task=task), task)
+        await person.all_gone()
+        with pytest.raises(RefusedError, match="has ended"):
+            await ask(herd, view.sandbox, fence, key)
+        listed = await (await service.bus.js.key_value("revocations")).get("list")
+        assert key.public in listed.value.decode()
+    assert grant.jwt.count(".") == 2
+
+
+async def test_an_orphan_is_reported_and_removed(spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies there and no record wants is said once, and removed when its grace time is over."""
+    monkeypatch.setattr("spawner.main.ORPHAN_GRACE", 0.5)
+    place = place_of(person.home, "sbx-orphan")
+    place.make()
+    place.label.write_text("p1")
+    async with spawner().running():
+        await person.hears("sbx-orphan", "sandbox.orphan_removed")
+        assert not place.exists()
+    assert person.types("sbx-orphan") == ["sandbox.orphan_found", "sandbox.orphan_removed"]
+    person.check_sequences()
+
+
+async def test_ended_records_go_after_their_time(spawner: Make, person: Any) -> None:
+    """Tasks and sandboxes that ended long enough ago are no longer in the live buckets; a name may then come again."""
+    async with spawner(keep_ended=0.3).running():
+        for ends in (1, 2):
+            await person.submit(["true"], "task-again")
+            await person.eventually(lambda ends=ends: person.types("task-again").count("task.completed") == ends)
+
+            async def purged() -> bool:
+                return await person.task("task-again") is None and not await person.sandboxes()
+
+            await person.eventually(purged)
+    person.check_sequences()
+    assert len({event["source"] for event in person.events if event["subject"] == "task-again"}) == 2
+
+
+async def test_a_worker_that_never_speaks_fails_its_task(
+    spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it hangs or can't begin, the task ends, with the worker's own words where there are some."""
+    hangs = (sys.executable, "-c", "import signal; signal.signal(15, lambda *_: exit(0)); signal.pause()")
+    async with spawner(worker=hangs, spawn_timeout=1).running():
+        view = await person.ended(await person.submit(["true"]))
+        assert (view.state, view.error_type) == ("failed", "spawn_timeout")
+        await person.all_gone()
+    breaks = (sys.executable, "-c", "import sys; sys.stderr.write('no such module\\n'); sys.exit(2)")
+    async with spawner(worker=breaks).running():
+        view = await person.ended(await person.submit(["true"]))
+        assert (view.state, view.error_type) == ("failed", "worker_lost")
+        assert "no such module" in view.error
+        await person.all_gone()
+    person.check_sequences()

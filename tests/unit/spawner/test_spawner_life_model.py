@@ -1,0 +1,265 @@
+"""Random histories of one task and its sandbox, through the very decisions that the spawner makes."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sandherd.contracts.commands import CancelTask, CommandHarness, SubmitTask, TaskSpec
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
+from sandherd.contracts.states import ALLOWED, SANDBOX_ENDED, TASK_ENDED
+from spawner.records.record import Record
+from spawner.runtimes.contract import RunEnd, Seen
+from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes import lifecycle
+from spawner.sandboxes.lifecycle import (
+    BeginStop,
+    Clear,
+    EndTask,
+    Facts,
+    Finish,
+    Recover,
+    Rest,
+    Rules,
+    Spawn,
+    Step,
+    Stop,
+)
+from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks import decisions as of_task
+from spawner.tasks.agents import lateness
+from spawner.tasks.record import TaskRecord
+from spawner.tasks.scheduling import sandbox_name
+
+BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
+RULES = Rules(spawn_timeout=60, recovery_timeout=60, most_recoveries=3)
+
+
+def submission(linger: int) -> Envelope[SubmitTask]:
+    spec = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), linger_seconds=linger)
+    return wrap(
+        SubmitTask(task="task-1", spec=spec), SubmitTask.type, source="/sandherd/client/x", sequence=1, project="p1",
+        subject="task-1", time=BEGIN,
+    )  # fmt: skip
+
+
+class Life(RuleBasedStateMachine):
+    """What may happen, in any order; the spawner may die between any two of its steps."""
+
+    @initialize(linger=st.sampled_from([0, 30]))
+    def begin(self, linger: int) -> None:
+        self.now = BEGIN
+        self.task = of_task.submitted(submission(linger), BEGIN, f"00-{'a' * 32}-{'b' * 16}-01")
+        self.sandbox: SandboxRecord | None = None
+        self.seen: Seen | None = None
+        self.said: dict[str, list[dict[str, object]]] = {}
+        self.moves: list[tuple[Any, Any]] = []
+        self.settled = True
+
+    # --- the spawner ---------------------------------------------------------------------------------------------
+
+    @rule()
+    def assign(self) -> None:
+        """The scheduler's two writes; it may have died between them before."""
+        if self.task.state != "pending":
+            return
+        if self.sandbox is None:
+            self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now)
+        self.move_task(of_task.assigned(self.task, self.sandbox.sandbox, self.now))
+
+    @rule()
+    def request_only(self) -> None:
+        """The first of the scheduler's writes, and then it dies."""
+        if self.task.state == "pending" and self.sandbox is None:
+            self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now)
+
+    @rule()
+    def lead(self) -> None:
+        self.do(self.next_step())
+
+    @rule()
+    def lead_and_die(self) -> None:
+        """The spawner has done it, and dies before it writes that down."""
+        if self.sandbox:
+            self.do_there(self.next_step(), self.sandbox)
+
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        """The outbox goes out, and is cleared or not: a crash in between publishes it again."""
+        record: Record = data.draw(st.sampled_from([record for record in (self.task, self.sandbox) if record]))
+        for document in record.outbox:
+            event = json.loads(document)
+            self.said.setdefault(event["source"], []).append(event)
+        if data.draw(st.booleans()):
+            cleared = record.without(frozenset(record.outbox))
+            if isinstance(cleared, TaskRecord):
+                self.task = cleared
+            elif isinstance(cleared, SandboxRecord):
+                self.sandbox = cleared
+
+    # --- the world -----------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.001, 1, 70]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    @rule(settled=st.booleans())
+    def events_arrive(self, settled: bool) -> None:
+        self.settled = settled
+
+    @rule()
+    def cancel(self) -> None:
+        self.move_task(of_task.cancelled(self.task, CancelTask(task="task-1", reason="no"), self.now))
+
+    @precondition(lambda self: self.sandbox is not None)
+    @rule(reason=st.sampled_from(["idle", "because I say so"]))
+    def terminate(self, reason: str) -> None:
+        assert self.sandbox
+        self.move_sandbox(of_sandbox.stopping(self.sandbox, reason, self.now))
+
+    @precondition(lambda self: self.seen is not None)
+    @rule(
+        data=st.sampled_from(
+            [
+                AgentStarted(timestamp=BEGIN, sdk="command", task="task-1", task_description_length=1),
+                AgentCompleted(exit_code=0),
+                AgentFailed(error="exit status 1", error_type="exit_status", exit_code=1),
+            ]
+        )
+    )
+    def agent_says(self, data: EventData) -> None:
+        """In any order and as often as it likes: events are delivered again, and late."""
+        assert self.sandbox
+        event = wrap(
+            data, data.type, source=f"/sandherd/sandbox/{self.sandbox.sandbox}", sequence=1, project="p1",
+            subject=self.sandbox.sandbox, time=self.now, sandboxid=self.sandbox.sandbox,
+        )  # fmt: skip
+        if isinstance(data, AgentStarted):
+            self.move_sandbox(of_sandbox.running(self.sandbox, self.now))
+        if lateness(event, self.sandbox, self.task):
+            return
+        if isinstance(data, AgentCompleted | AgentFailed):
+            self.move_task(of_task.ended(self.task, self.sandbox.sandbox, data, self.now))
+        else:
+            self.move_task(of_task.running(self.task, self.sandbox.sandbox, self.now))
+
+    @precondition(lambda self: self.seen is not None and self.seen.alive)
+    @rule(code=st.sampled_from([0, 1, 2, 137, None]), memory=st.booleans())
+    def worker_ends(self, code: int | None, memory: bool) -> None:
+        assert self.seen
+        self.seen = Seen(self.seen.sandbox, alive=False, runs=self.seen.runs, end=RunEnd(code, out_of_memory=memory))
+
+    @precondition(lambda self: self.seen is not None)
+    @rule()
+    def host_loses_it(self) -> None:
+        self.seen = None
+
+    # --- how steps change the world ------------------------------------------------------------------------------
+
+    def next_step(self) -> Step:
+        if self.sandbox is None:
+            return Rest()
+        facts = Facts(self.sandbox, self.task, self.seen, self.now, settled=self.settled, leading_since=BEGIN)
+        return lifecycle.next_step(facts, RULES)
+
+    def do(self, step: Step) -> None:
+        if self.sandbox is None:
+            return
+        self.do_there(step, self.sandbox)
+        self.write_down(step, self.sandbox)
+
+    def do_there(self, step: Step, sandbox: SandboxRecord) -> None:
+        runs = self.seen.runs if self.seen else 0
+        match step:
+            case Spawn():
+                self.seen = self.seen or Seen(sandbox.sandbox, alive=True, runs=1)
+            case Recover():
+                self.seen = Seen(sandbox.sandbox, alive=True, runs=runs + 1)
+            case Stop() if self.seen and self.seen.alive:
+                self.seen = Seen(sandbox.sandbox, alive=False, runs=runs, end=RunEnd(137))
+            case Clear():
+                self.seen = None
+            case _:
+                pass
+
+    def write_down(self, step: Step, sandbox: SandboxRecord) -> None:
+        match step:
+            case Spawn():
+                self.move_sandbox(of_sandbox.spawned(sandbox, "bubblewrap", self.now))
+            case Recover():
+                self.sandbox = of_sandbox.recovering(sandbox, self.now)
+            case BeginStop(reason=reason):
+                self.move_sandbox(of_sandbox.stopping(sandbox, reason, self.now))
+            case Stop():
+                self.sandbox = of_sandbox.stopped(sandbox, 137)
+            case EndTask(error=error, error_type=kind):
+                self.move_task(of_task.failed(self.task, error, kind, self.now))
+            case Finish(unsaid=unsaid):
+                self.move_sandbox(of_sandbox.terminated(sandbox, unsaid=unsaid, now=self.now))
+            case Clear() | Rest():
+                pass
+
+    def move_task(self, record: TaskRecord) -> None:
+        if record.state is not self.task.state:
+            self.moves.append((self.task.state, record.state))
+        self.task = record
+
+    def move_sandbox(self, record: SandboxRecord) -> None:
+        assert self.sandbox
+        if record.state is not self.sandbox.state:
+            self.moves.append((self.sandbox.state, record.state))
+        self.sandbox = record
+
+    # --- what must hold ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def only_allowed_moves(self) -> None:
+        """`spawned` and `running` may pass through one state in between."""
+        for before, after in getattr(self, "moves", []):
+            table = ALLOWED[type(before)]
+            middles = {middle for first, middle in table if first == before}
+            assert (before, after) in table or any((middle, after) in table for middle in middles)
+
+    @invariant()
+    def nothing_runs_for_an_ended_sandbox(self) -> None:
+        if getattr(self, "sandbox", None) and self.sandbox and self.sandbox.state in SANDBOX_ENDED:
+            assert not (self.seen and self.seen.alive)
+
+    def teardown(self) -> None:
+        """Left alone with a spawner that lives, everything ends, and all that was said is whole."""
+        if not hasattr(self, "task"):
+            return
+        self.settled = True
+        self.assign()
+        for _ in range(80):
+            step = self.next_step()
+            self.do(step)
+            if isinstance(step, Rest) and self.seen and self.seen.alive:
+                # An agent that says no end: whatever its worker's status, the task must not wait for ever.
+                self.worker_ends(code=0, memory=False)
+            elif isinstance(step, Rest):
+                self.now += timedelta(seconds=70)
+        assert self.task.state in TASK_ENDED
+        assert self.sandbox is None or self.sandbox.state in SANDBOX_ENDED
+        assert self.seen is None
+        for record in (self.task, self.sandbox):
+            if record:
+                self.said.setdefault(record.source, []).extend(json.loads(document) for document in record.outbox)
+                self.check(record)
+
+    def check(self, record: Record) -> None:
+        said = {event["sequence"]: event for event in self.said[record.source]}
+        assert sorted(said) == list(range(1, record.sequence + 1))  # type: ignore[type-var]
+        ids = {event["sequence"]: event["id"] for event in self.said[record.source]}
+        assert all(ids[event["sequence"]] == event["id"] for event in self.said[record.source])
+        ends = [event for event in said.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))]
+        assert len(ends) <= 1
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
