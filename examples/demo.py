@@ -5,6 +5,7 @@ The exit status is 1 if anything of that did not happen.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT: Final = Path(__file__).parent.parent
-HOME: Final = ROOT / "build" / "demo"
-AGENT: Final = "examples/binomial/agent.sh"
+HOME: Final = Path(os.environ.get("DEMO_HOME", ROOT / "build" / "demo"))
+AGENT: Final = os.environ.get("DEMO_AGENT", "examples/binomial/agent.sh")
+SCRIPT: Final = Path(AGENT).name if Path(AGENT).is_absolute() else AGENT
 RESULT: Final = "126410606437752"
 COMMAND_SECONDS: Final = 120
 
@@ -55,7 +57,7 @@ def main() -> int:
 def _work(measured: list[tuple[str, str]]) -> None:
     before = {task["task"] for task in answer("tasks", "list")["tasks"]}
     with _timed("the task, as its user waited", measured):
-        sandherd("run", "Compute C(50, 25)", "--file", AGENT, "--", "sh", AGENT)
+        sandherd("run", "Compute C(50, 25)", "--file", AGENT, "--", "sh", SCRIPT)
     tasks = [task for task in answer("tasks", "list")["tasks"] if task["task"] not in before]
     require(len(tasks) == 1, f"one task was expected, {len(tasks)} were found")
     task = tasks[0]
