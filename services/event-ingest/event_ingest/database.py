@@ -70,9 +70,9 @@ def fault_of(error: Exception) -> Fault | None:
 
 
 class Database:
-    """Two pools, one for writing and one for questions, so that a heavy question never holds up an event."""
+    """Pools for writing, for questions and for looking after it: a heavy question never holds up an event."""
 
-    def __init__(self, url: str, prepare: Prepare, *, writers: int = 4, readers: int = 4) -> None:
+    def __init__(self, url: str, prepare: Prepare, *, writers: int = 3, readers: int = 4) -> None:
         """For so many connections of each kind. `prepare` asks something at every look, and keeps the schema ready."""
         self._url = url
         self._prepare = prepare
@@ -83,6 +83,7 @@ class Database:
         self._poked = asyncio.Event()
         self._write: Pool
         self._read: Pool
+        self._watch: Pool
 
     def problem(self) -> str | None:
         """None while the database answers; else why it can't be used."""
@@ -163,7 +164,7 @@ class Database:
 
     async def _look(self) -> None:
         try:
-            async with self._write.acquire(timeout=_CONNECT_TIMEOUT) as connection:
+            async with self._watch.acquire(timeout=_CONNECT_TIMEOUT) as connection:
                 await self._prepare(connection)
         except Exception as error:
             if fault_of(error) is None:
@@ -185,6 +186,7 @@ class Database:
         async with (
             self._pool(writers, WRITE_TIMEOUT) as self._write,
             self._pool(readers, READ_TIMEOUT) as self._read,
+            self._pool(1, WRITE_TIMEOUT) as self._watch,
         ):
             yield
 

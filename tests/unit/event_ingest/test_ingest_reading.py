@@ -1,0 +1,94 @@
+"""Whatever comes on the stream, it is read as an event or refused as none; nothing else can happen."""
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from event_ingest.rows import COLUMNS, Batch, columns
+from sandherd.bus.consuming import Delivery
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.subjects import event_subject
+
+AT = datetime(2026, 11, 20, tzinfo=UTC)
+SUBJECT = event_subject("default", "sbx-1", "agent.message")
+GOOD = wrap(
+    EVENTS["agent.message"](content="hello", content_length=5),
+    "agent.message",
+    source="/sandherd/sandbox/sbx-1",
+    sequence=1,
+    project="default",
+    subject="sbx-1",
+    time=AT,
+    sandboxid="sbx-1",
+)
+MEMBERS = [*json.loads(GOOD.to_json()), "data.content", "data.turn", "data.unknown"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _delivery(document: bytes, subject: str = SUBJECT) -> Delivery:
+    return Delivery(subject, document, "EVENTS", 1, 1, AT)
+
+
+def _read(delivery: Delivery) -> Batch:
+    batch = Batch()
+    with suppress(ContractError):
+        batch.add(0, delivery)
+    assert len(batch.places) == len(batch.rows) == len(batch.spoken)
+    return batch
+
+
+def test_a_good_event_is_a_row() -> None:
+    """Its values stand in the order of the columns, the document to the letter among them."""
+    [row] = _read(_delivery(GOOD.to_json())).rows
+    values = dict(zip([name for name, _ in COLUMNS], row, strict=True))
+    assert (values["id"], values["entity"], values["sequence"], values["time"]) == (GOOD.id, "sbx-1", 1, AT)
+    assert values["envelope"].encode() == GOOD.to_json()
+    assert [len(column) for column in columns([row])] == [1] * len(COLUMNS)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes(document: bytes) -> None:
+    """Bytes that nobody meant."""
+    assert len(_read(_delivery(document))) == 0
+
+
+@given(st.text(max_size=120))
+def test_any_subject(subject: str) -> None:
+    """A good document on a subject that is not its own."""
+    assert len(_read(_delivery(GOOD.to_json(), subject))) == int(subject == SUBJECT)
+
+
+@given(st.sampled_from(MEMBERS), JSON)
+def test_any_value_in_any_member(member: str, value: Any) -> None:
+    """One member of a good event, replaced by anything: a row that keeps the document, or a refusal."""
+    said = json.loads(GOOD.to_json())
+    inner = said["data"] if member.startswith("data.") else said
+    inner[member.removeprefix("data.")] = value
+    document = json.dumps(said).encode()
+    for row in _read(_delivery(document)).rows:
+        assert row[-1].encode() == document
+
+
+@given(st.data())
+def test_any_byte_changed(data: st.DataObject) -> None:
+    """One byte of a good event, changed."""
+    document = bytearray(GOOD.to_json())
+    document[data.draw(st.integers(0, len(document) - 1))] = data.draw(st.integers(0, 255))
+    _read(_delivery(bytes(document)))
+
+
+@pytest.mark.parametrize("document", [b"[" * 100_000, b'{"data":' * 50_000, b'"' + b"x" * 300_000, b"9" * 200_000])
+def test_what_is_too_deep_or_too_long(document: bytes) -> None:
+    """Nesting, strings and numbers without an end are refused, and cost no stack."""
+    assert len(_read(_delivery(document))) == 0
