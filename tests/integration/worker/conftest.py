@@ -103,6 +103,7 @@ class Sandbox:
         credentials = self.herd.credentials(Principal.JOINER, project=PROJECT, sandbox=self.name)
         return {
             "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "SANDHERD_PROJECT": PROJECT,
             "SANDHERD_SANDBOX_ID": self.name,
             "SANDHERD_TASK_ID": "task-1",
