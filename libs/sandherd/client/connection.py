@@ -123,17 +123,21 @@ class Connection:
         return said
 
     async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> Subscription:
-        """Hear everything that is said on a subject from the moment this returns."""
+        """Hear what is said on a subject; all of it after the next `settle`."""
 
         async def on_message(message: Msg) -> None:
             await handle(message.subject, message.data)
 
-        subscription = await self.bus.client.subscribe(subject, cb=on_message)
-        # Without this the broker may hear what others say before it hears that we listen. While it is away there is
-        # nothing to wait for: the client subscribes anew when it reconnects, and followers catch up then.
+        return await self.bus.client.subscribe(subject, cb=on_message)
+
+    async def settle(self) -> None:
+        """Wait until the broker has heard what we asked of it, and we have all that it sent us before.
+
+        While it is away there is nothing to wait for: the client subscribes anew when it reconnects, and whoever
+        follows catches up then.
+        """
         with suppress(nats.errors.Error):
             await self.bus.client.flush(timeout=FLUSH_SECONDS)
-        return subscription
 
     def on_change(self, tell: Callable[[bool], None]) -> Callable[[], None]:
         """Be told of every reconnect (True) and of the connection's end (False). Returns how to be told no more."""

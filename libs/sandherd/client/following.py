@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 from typing import Self
 
+from sandherd.client.ending import Ending
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.client.link import Link
 from sandherd.client.listening import Line, Listener
 from sandherd.client.mending import Mender, Patience
 from sandherd.client.sequencing import Event, Missing
-from sandherd.client.target import TASK_BEGINS, TASK_REFUSED, Target, entity_subjects
+from sandherd.client.target import Target, entity_subjects
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 
@@ -33,16 +34,15 @@ class Following:
         self._patience = patience or Patience()
         self._now = asyncio.get_running_loop().time
         self._mender = Mender(link.ask, target, self._patience, self._now, fresh=fresh)
+        self._ending = Ending(target, self._mender, self._now)
         # At once, not when it is read: a slow reader must not miss the beginning of a sandbox.
         self._listener = Listener(link, self._join_if_new)
         self._ready: deque[Event] = deque()
         self._catching: AsyncGenerator[Event] | None = None
         self._behind = not fresh
         self._catch_at = 0.0
-        self._look_at = 0.0
+        self._began_at = self._look_at = 0.0
         self._quiet = True
-        self._ended_at: float | None = None
-        self._final: Event | None = None
         self._over = False
 
     @property
@@ -88,9 +88,10 @@ class Following:
     async def _start(self) -> None:
         if not self._listener.started:
             self._listener.start()
-            for subject in self._target.subjects():
-                await self._listener.listen(subject)
-            self._look_at = self._now() + (self._patience.look if self._fresh else 0)
+            await self._listener.listen(*self._target.subjects())
+            await self._link.settle()
+            self._began_at = self._now()
+            self._look_at = self._began_at + (self._patience.look if self._fresh else 0)
 
     async def _step(self) -> None:
         """Read a piece of the history, or hear one thing, or wait until something is due; then tend to what is due."""
@@ -117,7 +118,7 @@ class Following:
         times = [self._look_at]
         if self._behind:
             times.append(self._catch_at)
-        if self._final is not None or self._ended_at is not None or self._mender.gaps():
+        if self._ending.near or self._mender.gaps():
             times.append(self._mender.retry_at)
         return min(times)
 
@@ -142,24 +143,12 @@ class Following:
 
     def _show(self, events: list[Event]) -> None:
         for event in events:
-            if self._target.begins(event):
-                self._begin_anew()
-            if self._final is None and self._is_end(event):
-                self._final, self._ended_at = event, self._now()
-            else:
+            earlier = self._ending.begin_anew() if self._target.begins(event) else None
+            if earlier is not None:
+                self._ready.append(earlier)
+            if not self._ending.holds(event):
                 self._ready.append(event)
             self._mender.note(event)
-
-    def _is_end(self, event: Event) -> bool:
-        """A second submission under this name may be refused; that does not end the first."""
-        refused_beside = event.type == TASK_REFUSED and self._mender.knows(TASK_BEGINS)
-        return self._target.ends(event) and not refused_beside
-
-    def _begin_anew(self) -> None:
-        """What ended was an earlier task of this name."""
-        if self._final is not None:
-            self._ready.append(self._final)
-        self._final = self._ended_at = None
 
     async def _tend(self) -> None:
         if self._behind and self._now() >= self._catch_at:
@@ -192,59 +181,43 @@ class Following:
         state = await self._standing()
         self._behind = self._behind or self._quiet
         self._quiet = True
-        if self._ended_at is None and (state in TASK_ENDED or state in SANDBOX_ENDED):
-            self._ended_at = self._now()
+        if state in TASK_ENDED or state in SANDBOX_ENDED:
+            self._ending.notice()
 
     async def _standing(self) -> str | None:
         try:
             standing = await self._link.standing(self._target)
         except HerdError as error:
-            if error.problem.code is Code.NOT_FOUND and not self._fresh and not self._mender.order.reached():
-                raise
+            self._doubt(error)
             return None
         if standing.sandbox is not None and await self._join(standing.sandbox):
             self._behind = True
         return standing.state
 
+    def _doubt(self, error: HerdError) -> None:
+        """Nobody can tell of the target: an error, unless it was only just submitted, or is heard of anyway."""
+        if self._fresh or self._mender.order.reached():
+            return
+        patience = self._patience.beginning if error.problem.code is Code.NOT_FOUND else self._patience.silence
+        if self._now() - self._began_at > patience:
+            raise error
+        self._look_at = self._now() + self._patience.retry
+
     async def _end_if_whole(self) -> None:
-        """End as soon as the last event, and what was said before it, are here, or have been waited for in vain."""
         if self._mender.gaps() or (self._behind and not self._mender.silent):
             return
-        if self._final is not None:
-            await self._end_with(self._final)
-        elif self._ended_at is not None:
-            await self._end_unheard(self._ended_at)
-
-    async def _end_with(self, final: Event) -> None:
-        needed = self._target.before_end(final)
-        if needed is None or self._mender.said(*needed):
-            await self._finish()
-        elif self._now() >= self._mender.retry_at:
-            await self._seek_tail(final, needed[0])
-
-    async def _seek_tail(self, final: Event, source: str) -> None:
-        stored = await self._mender.has(final)
-        for event in await self._mender.tail(source):
+        verdict = await self._ending.judge()
+        for event in verdict.found:
             await self._accept(event)
-        if self._mender.gaps():
-            return
-        if stored:
-            await self._finish()
-        elif self._mender.given_up_on(self._ended_at or self._now()):
-            await self._finish(Missing(source, self._mender.reached(source) + 1, None))
+        self._behind = self._behind or verdict.look_back
+        if verdict.over:
+            await self._finish(verdict.missing)
 
-    async def _end_unheard(self, since: float) -> None:
-        """It has ended, and the event that says so is not here."""
-        if self._mender.given_up_on(since):
-            source = self._mender.teller()
-            await self._finish(Missing(source, self._mender.reached(source) + 1, None))
-        elif self._now() >= self._mender.retry_at:
-            self._mender.wait()
-            self._behind = True
-
-    async def _finish(self, gap: Missing | None = None) -> None:
+    async def _finish(self, gap: Missing | None) -> None:
+        for event in await self._listener.rest():
+            await self._accept(event)
         if gap is not None:
             self.missing.append(gap)
-        if self._final is not None:
-            self._ready.append(self._final)
+        if self._ending.final is not None:
+            self._ready.append(self._ending.final)
         await self.close()

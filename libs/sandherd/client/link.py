@@ -10,6 +10,10 @@ from sandherd.client.target import Target
 class Subscription(Protocol):
     """A live subscription, as nats-py has it."""
 
+    @property
+    def pending_msgs(self) -> int:
+        """What was received and not handed over yet."""
+
     async def unsubscribe(self) -> None:
         """Hear no more of it."""
 
@@ -30,7 +34,10 @@ class Link(Protocol):
         """Whether the connection stands at this moment."""
 
     async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> Subscription:
-        """Hear everything that is said on a subject from the moment this returns."""
+        """Hear what is said on a subject; all of it after the next `settle`."""
+
+    async def settle(self) -> None:
+        """Wait until the broker has heard what we asked of it, and we have all that it sent us before."""
 
     def on_change(self, tell: Callable[[bool], None]) -> Callable[[], None]:
         """Be told of every reconnect (True) and of the connection's end (False). Returns how to be told no more."""

@@ -43,10 +43,11 @@ class Listener:
         """Begin to be told of the connection's changes."""
         self._forget = self._link.on_change(self._changed)
 
-    async def listen(self, subject: str) -> None:
-        """Hear a subject from the moment this returns."""
-        if subject not in self._subscriptions:
-            self._subscriptions[subject] = await self._link.listen(subject, self._hear)
+    async def listen(self, *subjects: str) -> None:
+        """Hear these, too."""
+        for subject in subjects:
+            if subject not in self._subscriptions:
+                self._subscriptions[subject] = await self._link.listen(subject, self._hear)
 
     async def next(self, timeout: float) -> Event | Line | None:
         """The next event, or what became of the connection, or None after `timeout` seconds."""
@@ -62,6 +63,19 @@ class Listener:
         except TimeoutError:
             return None
         return await self.next(0)
+
+    async def rest(self) -> list[Event]:
+        """What was said until now and not read yet: also what is still on its way, or in the NATS client."""
+        await self._link.settle()
+        found = []
+        while not self._heard.empty() or any(
+            subscription.pending_msgs for subscription in self._subscriptions.values()
+        ):
+            if self._heard.empty():
+                await asyncio.sleep(0)
+            else:
+                found.append(self._heard.get_nowait())
+        return found
 
     async def close(self) -> None:
         """Hear no more."""

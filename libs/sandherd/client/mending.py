@@ -6,7 +6,7 @@ from typing import Final
 
 from sandherd.client.history import Ask, History, SilentHistoryError
 from sandherd.client.sequencing import Event, Missing, Sequencer
-from sandherd.client.target import SERVICE_TYPES, TASK_TYPES, Target
+from sandherd.client.target import SERVICE_TYPES, TASK_BEGINS, TASK_REFUSED, TASK_TYPES, Target
 from sandherd.contracts.requests import AskEvents
 
 PAGE: Final = 500
@@ -22,7 +22,7 @@ class Patience:
     silence: float = 10.0
     """For a history that does not answer, as when it is finding its way back to the broker like everybody else."""
     beginning: float = 2.0
-    """The same when following begins, so that the live part is not kept waiting."""
+    """When following begins: for a history that does not answer, and for a task that nobody knows yet."""
     look: float = 5.0
     """Between two looks at whether it has ended without our hearing of it."""
     retry: float = 0.1
@@ -61,9 +61,14 @@ class Mender:
         """Whether a source was heard to say one of these."""
         return bool(self._types.get(source, set()) & types)
 
-    def knows(self, event_type: str) -> bool:
-        """Whether anybody was heard to say this."""
-        return any(event_type in types for types in self._types.values())
+    def ends(self, event: Event) -> bool:
+        """Whether it ends the story. A second submission under a task's name may be refused beside the first."""
+        begun = any(TASK_BEGINS in types for types in self._types.values())
+        return self._target.ends(event) and not (begun and event.type == TASK_REFUSED)
+
+    def rest_of(self, source: str) -> Missing:
+        """What a source said after what was shown, if anything."""
+        return Missing(source, self.reached(source) + 1, None)
 
     def teller(self) -> str:
         """Who says what becomes of the target, as far as that is known."""

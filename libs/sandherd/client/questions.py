@@ -5,7 +5,7 @@ The live answer comes first. The past one is given where the spawner knows nothi
 
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -34,6 +34,7 @@ from sandherd.contracts.requests import (
 ViewT = TypeVar("ViewT", bound=BaseModel)
 Origin = Literal["live", "history"]
 
+_TRY_THE_OTHER: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.INTERNAL})
 REQUEUES: Final[dict[str, type[Requeue]]] = {
     request.answered_by: request for request in (RequeueSpawner, RequeueEventIngest, RequeueMessageRelay)
 }
@@ -120,25 +121,21 @@ async def requeue(ask: Ask, number: int) -> Requeued:
 
 
 async def _one(ask: Ask, live: Request[Any], past: Request[Any], model: type[ViewT], name: str) -> ViewT:
-    """The live answer if there is one, else the past one."""
-    items = await _live_items(ask, live) or _items(await ask(past))
-    if not items:
-        kind = "task" if model is TaskView else "sandbox"
-        raise HerdError.of(Code.NOT_FOUND, f"there is no {kind} {name}", field=kind, remedy=NAME_REMEDY)
-    found: ViewT = items[0]
-    return found
-
-
-async def _live_items(ask: Ask, live: Request[Any]) -> list[Any]:
-    """What the spawner knows; nothing if it knows nothing or is not there."""
-    try:
-        return _items(await ask(live))
-    except ServiceAwayError:
-        return []
-    except HerdError as error:
-        if error.problem.code is Code.NOT_FOUND:
-            return []
-        raise
+    """The live answer if there is one, else the past one. Who is away may know it: then that is the error."""
+    kind = "task" if model is TaskView else "sandbox"
+    unknown = HerdError.of(Code.NOT_FOUND, f"there is no {kind} {name}", field=kind, remedy=NAME_REMEDY)
+    away: list[HerdError] = []
+    for question in (live, past):
+        try:
+            items = _items(await ask(question))
+        except HerdError as error:
+            if error.problem.code not in _TRY_THE_OTHER:
+                raise
+            away += [error] if error.problem.code is not Code.NOT_FOUND else []
+        else:
+            if items:
+                return cast("ViewT", items[0])
+    raise away[0] if away else unknown
 
 
 async def _listing(ask: Ask, live: Request[Any], beyond: Request[Any], *, past: bool) -> Listing[Any]:

@@ -104,6 +104,7 @@ async def deliver(connection: Connection, command: SendMessage, timeout: float) 
     subject = BY_NAME["event.message"].pattern({"project": connection.project, "entity": command.sandbox})
     subscription = await connection.listen(subject, receipts.hear)
     try:
+        await connection.settle()
         await connection.command(command, command.sandbox)
         return await receipts.wait(timeout)
     finally:

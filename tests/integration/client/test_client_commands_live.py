@@ -25,9 +25,12 @@ from sandherd.contracts.requests import (
     DeadLetters,
     Gap,
     HeartbeatSummary,
+    LiveSandboxes,
     LiveTasks,
     Output,
     OutputChunk,
+    PastSandboxes,
+    PastTasks,
     Requeued,
     RequeueEventIngest,
     SourceAudit,
@@ -279,6 +282,19 @@ async def test_without_the_spawner_the_history_answers(told: Neighbours, sandher
     status, out, _ = await sandherd("tasks", "list", "-o", "json")
     assert status == 0
     assert json.loads(out)["from"] == "history"
+
+
+@pytest.mark.parametrize("words", [["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]], ids=" ".join)
+async def test_a_command_is_kept_while_its_service_is_away(
+    neighbours: Neighbours, sandherd: Sandherd, words: list[str]
+) -> None:
+    """With nobody to tell how a thing stands, the command is given all the same: the broker keeps it."""
+    for request in (LiveTasks, LiveSandboxes, PastTasks, PastSandboxes):
+        await neighbours.silence(request)
+    status, out, _ = await sandherd(*words)
+    assert status == 0
+    assert "away" in out
+    assert (await neighbours.take(Principal.SPAWNER)).subject == words[-1]
 
 
 async def test_a_refusal_of_a_service_is_shown_whole(neighbours: Neighbours, sandherd: Sandherd) -> None:

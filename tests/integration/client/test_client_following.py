@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sandherd.client import Following, Herd, HerdError
+from sandherd.client import Following, Herd, HerdError, ServiceAwayError
 from sandherd.client.mending import Patience
 from sandherd.client.sequencing import Missing
 from sandherd.contracts.events.lifecycle import TaskCancelled, TaskRejected, TaskSubmitted
-from sandherd.contracts.requests import AskEvents, LiveTasks
+from sandherd.contracts.requests import AskEvents, LiveTasks, PastTasks
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -239,6 +240,23 @@ async def test_what_does_not_exist_is_an_error(client: Herd, neighbours: Neighbo
     with pytest.raises(HerdError) as raised:
         await told(client.follow(task="task-unknown", patience=QUICK))
     assert "sandherd tasks list" in raised.value.line
+
+
+async def test_what_is_only_just_submitted_is_waited_for(client: Herd, neighbours: Neighbours) -> None:
+    """A task that the spawner has not taken yet is no error to who follows it at once."""
+    shown = asyncio.ensure_future(told(client.follow(task=TASK, patience=replace(QUICK, beginning=20))))
+    await until(lambda: any(isinstance(asked, PastTasks) for asked in neighbours.asked))
+    await neighbours.begin()
+    await neighbours.complete()
+    assert in_order(await shown)
+
+
+async def test_nobody_to_ask_is_an_error(client: Herd, neighbours: Neighbours) -> None:
+    """With spawner and history away, following something unheard of names who is away, and does not wait for ever."""
+    await neighbours.silence(LiveTasks)
+    neighbours.history_up = False
+    with pytest.raises(ServiceAwayError, match="spawner"):
+        await told(client.follow(task=TASK, patience=QUICK))
 
 
 async def test_what_may_not_stand_on_a_subject_is_not_shown(client: Herd, neighbours: Neighbours) -> None:

@@ -70,15 +70,15 @@ def terminate_sandbox(
 ) -> int:
     """End a sandbox and every process in it."""
     from sandherd.client.cli.printing import document
-    from sandherd.client.cli.talking import talk
+    from sandherd.client.cli.talking import standing, talk
 
     async def work(herd: "Herd") -> int:
-        found = await herd.sandbox(sandbox)
-        await herd.terminate(found.sandbox, reason=reason)
+        state = await standing(herd.sandbox(sandbox))
+        await herd.terminate(sandbox, reason=reason)
         if output is Format.JSON:
-            document({"sandbox": found.sandbox, "asked": "terminate"})
+            document({"sandbox": sandbox, "asked": "terminate", "was": state})
         else:
-            print(f"asked to end {found.sandbox}, which was {found.state}")
+            print(f"asked to end {sandbox}, which was {state or 'not to be looked at: its services are away'}")
         return 0
 
     return talk(ctx, work, project=project)

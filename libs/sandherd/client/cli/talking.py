@@ -8,7 +8,9 @@ import typer
 
 from sandherd.client.cli.options import Place
 from sandherd.client.context import Context, Role
+from sandherd.client.errors import ServiceAwayError
 from sandherd.client.herd import Herd
+from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.telemetry import logs
 
 PATIENCE: Final = 5.0
@@ -28,6 +30,17 @@ def where(ctx: typer.Context, *, project: str | None = None, role: Role = "clien
     return Context.resolve(
         nats_url=place.nats_url, credentials=place.credentials, home=place.home, project=project, role=role
     )
+
+
+async def standing(view: Awaitable[TaskView | SandboxView]) -> str | None:
+    """The state of something that a command is about; None if nobody can tell, as the command is kept all the same.
+
+    Raises `HerdError` (`not_found`) if there is no such thing.
+    """
+    try:
+        return str((await view).state)
+    except ServiceAwayError:
+        return None
 
 
 async def _talk(context: Context, work: Work) -> int:

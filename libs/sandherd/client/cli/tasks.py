@@ -67,15 +67,15 @@ def cancel_task(
 ) -> int:
     """Stop a task, wherever it is."""
     from sandherd.client.cli.printing import document
-    from sandherd.client.cli.talking import talk
+    from sandherd.client.cli.talking import standing, talk
 
     async def work(herd: "Herd") -> int:
-        found = await herd.task(task)
-        await herd.cancel(found.task, reason=reason)
+        state = await standing(herd.task(task))
+        await herd.cancel(task, reason=reason)
         if output is Format.JSON:
-            document({"task": found.task, "asked": "cancel"})
+            document({"task": task, "asked": "cancel", "was": state})
         else:
-            print(f"asked to cancel {found.task}, which was {found.state}")
+            print(f"asked to cancel {task}, which was {state or 'not to be looked at: its services are away'}")
         return 0
 
     return talk(ctx, work, project=project)
