@@ -22,6 +22,8 @@ from sandherd.telemetry import logs
 MOST_DELIVERIES: Final = 5
 """A handler that fails in an unforeseen way is tried so often; then the message goes to DEAD."""
 _RETRY_WAITS: Final = (0.2, 1.0, 5.0, 15.0)
+_ROOM_FOR_REASON: Final = 16 * 1024
+"""For the headers of a dead letter: a subject, and a reason of a few hundred characters."""
 _NANO: Final = 1_000_000_000
 _log: Final = logs.get("consuming")
 
@@ -224,9 +226,11 @@ class Settling:
     async def _bury(self, delivery: Delivery, problem: Problem) -> None:
         service = self._consumer.service.value
         _log.warning("dead letter", subject=delivery.subject, code=problem.code, problem=problem.message)
+        # A message as large as the broker takes has no room for the reason: its end is cut off, not the connection.
+        room = self._bus.client.max_payload - _ROOM_FOR_REASON
         await self._bus.publish_stored(
             dead_subject(service, problem.code),
-            delivery.data,
+            delivery.data[:room],
             msg_id=f"dead-{self._consumer.name}-{delivery.stream}-{delivery.stream_sequence}",
             headers=dead_headers(service, delivery, problem),
         )
@@ -244,6 +248,7 @@ def dead_headers(service: str, delivery: Delivery, problem: Problem) -> dict[str
         "Sandherd-Subject": delivery.subject,
         "Sandherd-Stream": delivery.stream,
         "Sandherd-Stream-Sequence": str(delivery.stream_sequence),
+        "Sandherd-Size": str(len(delivery.data)),
     }
 
 

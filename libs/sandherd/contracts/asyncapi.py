@@ -21,6 +21,7 @@ _HEADERS: Final = {
     "Sandherd-Subject": "Where the message came from.",
     "Sandherd-Stream": "The stream it was in.",
     "Sandherd-Stream-Sequence": "Its place there.",
+    "Sandherd-Size": "Its size in bytes; a payload that left no room for these headers lies here without its end.",
 }
 _PARAMETERS: Final = {
     "project": "The project; in a request, `fleet` asks about all.",

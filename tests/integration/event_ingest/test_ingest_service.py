@@ -263,3 +263,15 @@ async def _has_tables(url: str) -> bool:
         return bool(await connection.fetchval("select to_regclass('sources') is not null"))
     finally:
         await connection.close()
+
+
+async def test_a_message_as_large_as_the_broker_takes_ends_nobody(running: Any, script: Any) -> None:
+    """One that leaves no room for its reason goes to DEAD without its end, and what comes with it is stored."""
+    bus = await running.bus(Principal.MONITOR)
+    large = b"x" * 1_048_300
+    await bus.publish(event_subject("default", "sbx-1", "monitor.idle_found"), large, msg_id="large")
+    await running.say(script.messages("sbx-1", 3))
+    await running.stored(3)
+    letters = await _dead(running, 1)
+    assert (letters.letters[0].reason.code, letters.letters[0].size) == (Code.TOO_LARGE, len(large))
+    assert (await running.ask(AskDead(number=1))).letters[0].payload.startswith("xxx")

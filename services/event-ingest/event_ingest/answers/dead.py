@@ -85,7 +85,7 @@ def _letter(kept: Kept) -> DeadLetter:
         subject=headers.get("Sandherd-Subject", ""),
         stream=headers.get("Sandherd-Stream", ""),
         stream_sequence=_number(headers.get("Sandherd-Stream-Sequence", "")),
-        size=len(kept.data),
+        size=_number(headers.get("Sandherd-Size", "")) or len(kept.data),
         dead_at=kept.at,
     )
 
