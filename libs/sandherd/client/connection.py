@@ -51,7 +51,7 @@ class Connection:
         self._source = f"/sandherd/client/{new_uuid()}"
         self._said = 0
         self._told: set[Callable[[bool], None]] = set()
-        self._refusals: dict[str, asyncio.Future[str]] = {}
+        self._refusals: dict[asyncio.Future[str], str] = {}
         watch.reconnected = lambda: self._tell(connected=True)
         watch.closed = lambda: self._tell(connected=False)
         watch.violated = self._on_violation
@@ -169,7 +169,7 @@ class Connection:
     async def _unless_refused(self, subject: str, work: Coroutine[Any, Any, T]) -> T:
         """Wait for `work`, or for the broker to say that this credential may not: it says so aside, and only once."""
         refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._refusals[subject] = refusal
+        self._refusals[refusal] = subject
         task = asyncio.ensure_future(work)
         try:
             either: set[asyncio.Future[Any]] = {task, refusal}
@@ -183,10 +183,10 @@ class Connection:
             return await task
         finally:
             task.cancel()
-            self._refusals.pop(subject, None)
+            del self._refusals[refusal]
 
     def _on_violation(self, text: str) -> None:
-        for subject, refusal in self._refusals.items():
+        for refusal, subject in self._refusals.items():
             if subject in text and not refusal.done():
                 refusal.set_result(text)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -364,3 +366,46 @@ async def test_settings_are_shown_with_their_sources(sandherd: Sandherd, monkeyp
     assert settings["database_url"]["source"] == "environment"
     assert settings["max_age"]["source"] == "default"
     assert "hush" not in out
+
+
+@pytest.fixture
+def started(context: Context) -> Callable[..., Any]:
+    """Start the command as a process of its own."""
+
+    async def start(*words: str) -> asyncio.subprocess.Process:
+        place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            "from sandherd.client.cli import main; main()",
+            *place,
+            *words,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    return start
+
+
+async def test_an_interrupted_run_says_what_goes_on(neighbours: Neighbours, started: Callable[..., Any]) -> None:
+    """Ctrl-C ends the watching and not the task: status 130, one line with how to stop it, no traceback."""
+    process = await started("run", "long work", "--", "sleep", "100")
+    neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
+    await neighbours.begin()
+    async for line in process.stdout:
+        if b"task.running" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    _, err = await process.communicate()
+    assert process.returncode == 130
+    assert err.decode().splitlines() == [
+        f"sandherd: {neighbours.task} goes on; stop it with `sandherd tasks cancel {neighbours.task}`"
+    ]
+
+
+async def test_a_reader_that_leaves_is_no_traceback(told: Neighbours, started: Callable[..., Any]) -> None:
+    """Output into a pipe that is closed, as `head` does, ends quietly."""
+    process = await started("events", SANDBOX, "--follow", "-o", "json")
+    process.stdout._transport.close()
+    assert await process.stderr.read() == b""
+    assert await process.wait() == 1

@@ -1,5 +1,6 @@
 """The command line: help with examples that parse, exit statuses, and errors in one line that name what helps."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -204,3 +205,8 @@ def test_nothing_running_is_said_with_the_remedy(capsys: pytest.CaptureFixture[s
     assert status_of(["status"]) == 1
     assert "sandherd up" in capsys.readouterr().err
     assert status_of(["down"]) == 0
+    capsys.readouterr()
+    assert status_of(["status", "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["phase"] == "stopped"
+    assert status_of(["down", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ended"] == []
