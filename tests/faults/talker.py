@@ -14,5 +14,5 @@ for number in range(1, count + 1):
     line = {"type": "agent.message", "data": {"content": str(number), "content_length": len(str(number))}}
     os.write(channel, json.dumps(line).encode() + b"\n")
     if number % 20 == 0:
-        time.sleep(pause)  # spreads what it says over the time in which things are killed
+        time.sleep(pause)  # noqa: TID251  # spreads what it says over the time in which things are killed
 print(f"said {count} things")

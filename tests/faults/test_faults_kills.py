@@ -57,7 +57,7 @@ async def test_a_killed_part_costs_nothing(stack: Stack, victim: str) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_killed_worker_loses_nothing_that_it_said(stack: Stack, moment: int) -> None:
-    """What the agent said before its worker was killed is stored once, without a gap; the task fails with its reason."""
+    """What the agent said before its worker was killed is stored once, without a gap; its task fails, saying why."""
 
     async def strike(sandbox: str) -> None:
         pid = worker_pid(sandbox)

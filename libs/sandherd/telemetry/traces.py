@@ -63,9 +63,7 @@ def span(name: str, traceparent: str | None = None, **attributes: AttributeValue
         yield started
 
 
-def record(
-    name: str, traceparent: str | None, begun: datetime, ended: datetime, **attributes: AttributeValue
-) -> None:
+def record(name: str, traceparent: str | None, begun: datetime, ended: datetime, **attributes: AttributeValue) -> None:
     """A span of something that went on elsewhere, between two times.
 
     A sandbox speaks to nobody but the broker, so what its worker did is told to the collector by the service that
