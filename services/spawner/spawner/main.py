@@ -26,7 +26,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from spawner.live import Live
 from spawner.runtimes.contract import Runtime
-from spawner.runtimes.process import WORKER, Options, open_runtime
+from spawner.runtimes.opening import WORKER, Options, open_runtime
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.lifecycle import Rules

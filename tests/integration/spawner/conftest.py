@@ -24,7 +24,8 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry import logs
 from spawner.main import compose
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.process import WORKER, Options, ProcessRuntime, open_runtime
+from spawner.runtimes.opening import WORKER, Options, open_runtime
+from spawner.runtimes.process import ProcessRuntime
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 

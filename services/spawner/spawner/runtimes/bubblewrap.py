@@ -96,14 +96,18 @@ def _may_be_written(path: Path) -> bool:
 def python_roots(python: Path, packages: tuple[str, ...]) -> tuple[str, ...]:
     """Where an interpreter and these packages are, without what lies under `/usr` or under another root."""
     roots = [Path(sys.prefix), Path(sys.base_prefix), python.parent.parent, python.resolve().parent.parent]
-    for package in packages:
-        spec = importlib.util.find_spec(package)
-        roots += [Path(folder).parent for folder in (spec.submodule_search_locations or [])] if spec else []
+    roots += [folder.parent for package in packages for folder in folders_of(package)]
     found: list[Path] = []
     for root in sorted(set(roots), key=lambda root: len(root.parts)):
         if not any(root.is_relative_to(other) for other in (Path("/usr"), *found)):
             found.append(root)
     return tuple(str(root) for root in found)
+
+
+def folders_of(package: str) -> list[Path]:
+    """Where a package is, without importing it; none if it is not installed."""
+    spec = importlib.util.find_spec(package)
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
 def argv(host: Host, place: Place, *, groups: Path | None, info: int | None, command: list[str]) -> list[str]:

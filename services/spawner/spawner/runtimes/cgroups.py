@@ -5,7 +5,6 @@ hidden, and counts what the kernel killed for want of memory.
 """
 
 import os
-import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -142,10 +141,3 @@ def _members(folder: Path) -> list[int]:
         return [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
     except OSError:
         return []
-
-
-def kill(pids: Iterable[int]) -> None:
-    """End these processes at once."""
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)

@@ -47,10 +47,18 @@ class Ending:
         Raises `RuntimeFailedError` (`unavailable`) if something does not end.
         """
         deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
-        while left := self.members(place):
+        # Those seen before are asked for by themselves: where the way to them led through one that is gone now, they
+        # are not found any more, though the kernel may still be at ending them.
+        known: set[ProcessId] = set()
+        while True:
+            known |= {process for pid in self.members(place) if (process := processes.find(pid))}
+            known = {process for process in known if process.alive()}
+            if not known:
+                break
             if asyncio.get_running_loop().time() > deadline:
-                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name}: {len(left)} processes do not end")
-            cgroups.kill(left)
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name}: {len(known)} processes do not end")
+            for process in known:
+                process.signal(signal.SIGKILL)
             await asyncio.sleep(_LOOK_AGAIN)
         for claim in self._living(place):
             if not await processes.gone(claim, _SHIM_SECONDS):

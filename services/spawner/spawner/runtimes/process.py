@@ -6,20 +6,16 @@ Sandboxes live on when the spawner ends, and are found again by what lies in the
 import asyncio
 import os
 import signal
-import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from sandherd.bus.together import end
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
 from spawner.runtimes.contract import (
     Capabilities,
-    Isolation,
     RunEnd,
     RuntimeFailedError,
     RuntimeFault,
@@ -30,30 +26,14 @@ from spawner.runtimes.ending import Ending
 from spawner.runtimes.layout import Layout, Place, Run
 from spawner.runtimes.processes import ProcessId
 
-WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
-"""`-P`: the work tree is the current directory, and nothing in it may be imported in place of the worker's modules."""
-_PACKAGES: Final = ("sandherd", "sandherd_worker")
 _CLAIM_SECONDS: Final = 5.0
 _LOOK_AGAIN: Final = 0.005
 _log: Final = logs.get("runtime.process")
 
 
-@dataclass(frozen=True)
-class Options:
-    """How the process runtime is to be set up. `hidden` is what no sandbox may see, whatever it lies under."""
-
-    root: Path
-    aside: Path
-    hidden: tuple[Path, ...] = ()
-    isolation: Literal["auto", "bubblewrap", "none"] = "auto"
-    worker: tuple[str, ...] = WORKER
-    packages: tuple[str, ...] = _PACKAGES
-    use_groups: bool = True
-
-
 @dataclass
 class ProcessRuntime:
-    """See `spawner.runtimes.contract.Runtime`. Made by `open_runtime`."""
+    """See `spawner.runtimes.contract.Runtime`. Made by `opening.open_runtime`."""
 
     layout: Layout
     worker: tuple[str, ...]
@@ -238,56 +218,3 @@ def _reap(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return True  # adopted: it was never our child
-
-
-async def open_runtime(options: Options) -> ProcessRuntime:
-    """Find out what this host allows, once. Raises `RuntimeFailedError` where `isolation` asks for what it forbids."""
-    options.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.Groups(None, None, 1)
-    host = await asyncio.to_thread(_isolating, options)
-    runtime = ProcessRuntime(
-        layout=Layout(options.root, options.aside),
-        worker=options.worker,
-        host=host,
-        groups=groups,
-        capabilities=Capabilities(
-            isolation=Isolation.BUBBLEWRAP if host else Isolation.NONE,
-            memory="cgroup" if groups.memory else "rlimit",
-            processes=_process_limit(host, groups),
-        ),
-    )
-    _log.info("process runtime", **vars(runtime.capabilities))
-    return runtime
-
-
-def _isolating(options: Options) -> bubblewrap.Host | None:
-    if options.isolation == "none":
-        _log.warning("sandboxes are not isolated from this host: SANDHERD_ISOLATION=none")
-        return None
-    with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
-        host, reason = bubblewrap.find_host_or_reason(
-            Path(options.worker[0]), options.packages, options.hidden, Place(Path(folder, "sbx-trial"))
-        )
-    if host is None and options.isolation == "bubblewrap":
-        raise RuntimeFailedError(
-            RuntimeFault.REFUSED,
-            f"SANDHERD_ISOLATION=bubblewrap, but this host does not allow it: {reason}. "
-            "Allow unprivileged user namespaces, or set SANDHERD_ISOLATION=none to go without",
-        )
-    if host is None:
-        _log.warning(f"sandboxes are not isolated from this host: bubblewrap can't be used here ({reason})")
-    return host
-
-
-def _process_limit(host: bubblewrap.Host | None, groups: cgroups.Groups) -> str:
-    if groups.pids:
-        return "cgroup"
-    # The kernel exempts the host's root from RLIMIT_NPROC, and without a user namespace it counts all of a user's.
-    return "rlimit" if host and os.getuid() != 0 else "none"
-
-
-def _group_name(root: Path) -> str:
-    """One name for each runtime on a host, from the inode of its directory."""
-    with suppress(OSError):
-        return f"sandherd-{root.stat().st_ino}"
-    return "sandherd"

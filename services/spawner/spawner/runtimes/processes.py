@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Final, TypedDict
@@ -51,8 +51,8 @@ class ProcessId:
     boot: str
     pid: int
     started: int
-    parent: int = 0
-    session: int = 0
+    parent: int = field(default=0, compare=False)
+    session: int = field(default=0, compare=False)
 
     def alive(self) -> bool:
         """Whether this very process still runs; a zombie does not."""
@@ -76,7 +76,7 @@ class ProcessId:
         if descriptor is None:
             return
         try:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
