@@ -1,0 +1,167 @@
+"""The pure parts of the process runtime: limits, command lines, environments, control groups, /proc."""
+
+from pathlib import Path
+
+import pytest
+
+from sandherd.contracts.commands import CommandHarness, Limits, TaskSpec
+from sandherd.contracts.names import UnsafeNameError
+from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
+from spawner.runtimes.contract import SandboxPlan
+from spawner.runtimes.layout import Layout, Place
+
+STAT = "4242 (a (very) odd) name) S 17 4242 4200 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 5251072 1003"
+
+
+def plan(**changes: object) -> SandboxPlan:
+    given = {
+        "project": "p1", "sandbox": "sbx-1", "task": "task-1", "attempt": 1, "fence": 7,
+        "spec": TaskSpec(
+            text="do it", harness=CommandHarness(argv=["true"]), env={"TOKEN": "hunter2"},
+            secret_env=frozenset({"TOKEN"}),
+        ),
+        "joiner": "the joiner's seed", "nats_url": "nats://127.0.0.1:4222", "heartbeat_interval": 30, "stop_grace": 10,
+    }  # fmt: skip
+    return SandboxPlan(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_a_line_of_stat_is_read_whatever_the_name() -> None:
+    """The name of a program may hold anything; the start time is what tells two processes of one number apart."""
+    assert processes.read_stat(STAT) == {"pid": 4242, "parent": 17, "session": 4200, "started": 987654}
+    for broken in ("", "12", "12 (x) S 1"):
+        with pytest.raises(ValueError, match="stat"):
+            processes.read_stat(broken)
+
+
+def test_memory_is_limited_by_group_or_by_process() -> None:
+    """Never by both: the group's kill is visible, the process's own limit is not."""
+    asked = Limits(memory_mb=128, open_files=4096, processes=33)
+    grouped = limits.for_processes(asked, hard_files=1000, memory_group=True, count_processes=False)
+    assert (grouped.data_kib, grouped.open_files, grouped.processes) == (None, 1000, None)
+    alone = limits.for_processes(asked, hard_files=10_000, memory_group=False, count_processes=True)
+    assert (alone.data_kib, alone.open_files, alone.processes) == (128 * 1024, 4096, 33)
+    assert limits.for_group(asked) == limits.GroupLimits(memory_bytes=128 * 1024 * 1024, processes=33)
+
+
+def host(**changes: object) -> bubblewrap.Host:
+    given = {
+        "bwrap": Path("/b/bwrap"), "system": (("/usr", None), ("/bin", "usr/bin")),
+        "etc": (("/etc/hosts", "/etc/hosts"),),
+        "python": ("/opt/venv",), "masked": ("/proc/kcore",), "read_only": ("/proc/sys",), "hidden": (),
+    }  # fmt: skip
+    return bubblewrap.Host(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def pairs(line: list[str], option: str) -> list[tuple[str, str]]:
+    return [(line[n + 1], line[n + 2]) for n, word in enumerate(line) if word == option]
+
+
+def test_only_the_sandbox_itself_is_writable() -> None:
+    """Everything of the host is bound read-only; namespaces are its own; capabilities are gone."""
+    line = bubblewrap.argv(host(), Place(Path("/h/sbx-1")), groups=Path("/g"), info=3, command=["worker"])
+    assert [target for _, target in pairs(line, "--bind")] == ["/sandbox/work", "/sandbox/state", "/sandbox/home"]
+    assert ("/proc/sys", "/proc/sys") in pairs(line, "--ro-bind")
+    assert ("/dev/null", "/proc/kcore") in pairs(line, "--ro-bind")
+    assert ("/g", "/sandbox/cgroup") in pairs(line, "--ro-bind")
+    assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= set(line)
+    assert "--unshare-net" not in line
+    assert line[-2:] == ["--", "worker"]
+
+
+def test_what_lies_under_a_root_is_hidden() -> None:
+    """The stack's home is covered only where it could be seen."""
+    line = bubblewrap.argv(
+        host(hidden=("/opt/venv/home", "/srv/home")),
+        Place(Path("/h/sbx-1")),
+        groups=None,
+        info=None,
+        command=["worker"],
+    )
+    covered = [line[n + 1] for n, word in enumerate(line) if word == "--tmpfs"]
+    assert "/opt/venv/home" in covered
+    assert "/srv/home" not in covered
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_no_secret_is_in_environment_or_command_line(inside: bool) -> None:
+    """The credential and the task's own secrets travel in files."""
+    place = Place(Path("/h/sbx-1"))
+    found = environment.variables(plan(), environment.paths(place, inside=inside), group=None, lost=137)
+    everything = "\n".join([*found, *found.values()])
+    assert "hunter2" not in everything
+    assert "seed" not in everything
+    assert found["SANDHERD_LOST_SIGNAL"] == "9"
+    assert found["SANDHERD_STATE_DIR"] == ("/sandbox/state" if inside else "/h/sbx-1/state")
+    assert not {"SANDHERD_HOME", "SANDHERD_IDENTITY_DIR", "DATABASE_URL"} & found.keys()
+
+
+def test_kernel_switches_are_found_by_their_modes(tmp_path: Path) -> None:
+    """Whatever in /proc has a file that its owner may write is covered, also what no list of ours names."""
+    (tmp_path / "sys" / "kernel").mkdir(parents=True)
+    (tmp_path / "sys" / "kernel" / "core_pattern").touch(0o644)
+    (tmp_path / "new_switch").touch(0o600)
+    (tmp_path / "version").touch(0o444)
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42" / "mem").touch(0o600)
+    assert bubblewrap.kernel_switches(tmp_path) == (str(tmp_path / "new_switch"), str(tmp_path / "sys"))
+
+
+def test_control_groups_of_version_1(tmp_path: Path) -> None:
+    """Made below our own, in each hierarchy that there is; a missing one is missing and no more."""
+    own = "4:memory:/mine\n8:pids:/\n0::/\n"
+    (tmp_path / "memory" / "mine" / "herd").mkdir(parents=True)
+    (tmp_path / "memory" / "mine" / "herd" / "memory.limit_in_bytes").touch()
+    groups = cgroups.find("herd", tmp_path, own)
+    assert groups.memory == tmp_path / "memory" / "mine" / "herd"
+    assert groups.pids is None
+    (groups.memory / "sbx-1").mkdir()
+    (groups.memory / "sbx-1" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    assert groups.kills("sbx-1") == 3
+
+
+def test_control_groups_of_version_2(tmp_path: Path) -> None:
+    """Made where the kernel lets us; the limits and the count of kills have other names."""
+    (tmp_path / "cgroup.controllers").write_text("memory pids\n")
+    (tmp_path / "mine").mkdir()
+    groups = cgroups.find("herd", tmp_path, "0::/mine\n")
+    assert groups.memory == groups.pids == tmp_path / "mine" / "herd"
+    groups.make("sbx-1", limits.for_group(Limits(memory_mb=64, processes=9)))
+    folder = tmp_path / "mine" / "herd" / "sbx-1"
+    assert (folder / "memory.max").read_text() == str(64 * 1024 * 1024)
+    assert (folder / "pids.max").read_text() == "9"
+    (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
+    assert groups.kills("sbx-1") == 2
+
+
+def test_names_lead_nowhere_else(tmp_path: Path) -> None:
+    """A sandbox's name is checked before it becomes a path."""
+    layout = Layout(tmp_path / "sandboxes", tmp_path / "kept")
+    for name in ("..", "a/b", "", ".", "sbx-1\n"):
+        with pytest.raises(UnsafeNameError):
+            layout.place(name)
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    """What an agent linked to outside its work tree stays."""
+    layout = Layout(tmp_path / "sandboxes", tmp_path / "kept")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    place = layout.place("sbx-1")
+    place.make()
+    (place.work / "link").symlink_to(outside)
+    layout.remove("sbx-1")
+    assert not place.exists()
+    assert (outside / "precious").exists()
+
+
+def test_a_run_that_nobody_claimed_is_used_again(tmp_path: Path) -> None:
+    """So that a start that died half-way does not count as a life of the worker."""
+    place = Layout(tmp_path, tmp_path / "kept").place("sbx-1")
+    place.make()
+    first = place.new_run()
+    assert place.new_run() == first
+    first.claim.write_text("")
+    assert place.new_run().folder.name == "1"
+    assert shim.read_claim(first) is None
+    assert shim.read_exit(first) is None
