@@ -4,8 +4,9 @@ What is said with `heard=False` is stored and never published: a core message th
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
 from sandherd.client import Context, Herd
+from sandherd.client.cli.leaving import status_of
 from sandherd.contracts.commands import Command
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, Problem
@@ -256,12 +258,37 @@ async def client(context: Context) -> AsyncIterator[Herd]:
         yield connected
 
 
-@asynccontextmanager
-async def in_background(work: Awaitable[Any]) -> AsyncIterator["asyncio.Future[Any]"]:
-    """Run something beside the test; it is over when this ends."""
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+@pytest.fixture
+def sandherd(
+    context: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Any]:
+    """Run the command as a person would; gives its status, output and errors."""
+    monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.delenv("NATS_URL", raising=False)
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
+        status = await asyncio.to_thread(status_of, [*place, *words])
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def started(context: Context) -> Callable[..., Any]:
+    """Start the command as a process of its own."""
+
+    async def start(*words: str) -> asyncio.subprocess.Process:
+        place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            "from sandherd.client.cli import main; main()",
+            *place,
+            *words,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    return start
