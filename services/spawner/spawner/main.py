@@ -69,6 +69,8 @@ class Spawner:
         self._worker = worker
         self._ready = asyncio.Event()
         self._parts: Parts
+        self._live: Live | None = None
+        service.health.add("records", self._problem)
 
     async def command(self, delivery: Delivery) -> Outcome:
         """Handle a command."""
@@ -119,7 +121,7 @@ class Spawner:
             credentials=Credentials(live, minter, self._settings.worker_credential_life),
             questions=Questions(live),
         )
-        self._service.health.add("records", live.problem)
+        self._live = live
         self._ready.set()
 
     async def _schedule(self, live: Live, keeper: Keeper) -> None:
@@ -131,6 +133,9 @@ class Spawner:
         ward = Ward(self._service.bus, live, self._settings.project, ORPHAN_GRACE)
         sweeper = Sweeper(live, lease, keeper, ward, runtimes)
         await together(lease.keep(), sweeper.run(self._settings.check_interval, self._settings.keep_ended))
+
+    def _problem(self) -> str | None:
+        return self._live.problem() if self._live else "the runtime is not open yet"
 
     async def _when_ready(self) -> Parts:
         await self._ready.wait()
