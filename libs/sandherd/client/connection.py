@@ -195,7 +195,7 @@ def _identity(context: Context) -> tuple[Identity, str, str]:
     """Who to connect as, the prefix of its reply subjects, and the project that is meant."""
     if context.credentials is None:
         return Identity.anonymous(), _ANONYMOUS_INBOX, context.project
-    who = holder(context.credentials).bearer
+    who = holder(context.credentials)
     chosen = context.sources.get("project", "default") != "default"
     return Identity.file(context.credentials), who.inbox, context.project if chosen else who.project or context.project
 

@@ -4,12 +4,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
-from sandherd.bus.identity.keys import read_claims
 from sandherd.client.errors import HerdError, broken
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.settings import Loaded, Source, load
@@ -106,25 +104,14 @@ def _addresses(known: Mapping[str, Any]) -> dict[str, str]:
     return {name: facts["http"] for name, facts in services.items() if isinstance(facts, dict) and facts.get("http")}
 
 
-@dataclass(frozen=True)
-class Holder:
-    """Whom a credential is for, as its token says. The broker checks it; this only reads."""
-
-    bearer: Bearer
-    expires_at: datetime | None
-
-
-def holder(credentials: Path) -> Holder:
-    """Whom a credentials file is for. Raises `HerdError` if it is none of a herd's."""
+def holder(credentials: Path) -> Bearer:
+    """Whom a credentials file is for, as its token says. Raises `HerdError` if it is none of a herd's."""
     try:
-        text = credentials.read_text()
-        found = bearer(text)
-        expiry = read_claims(next(line.strip() for line in text.splitlines() if line.startswith("eyJ"))).get("exp")
-    except (OSError, ValueError, StopIteration) as error:
+        return bearer(credentials.read_text())
+    except (OSError, ValueError) as error:
         raise HerdError.of(
             Code.REFUSED,
             f"{credentials} is no credentials file of a herd: {error}",
             field="credentials",
             remedy="set SANDHERD_CREDENTIALS to a .creds file, or unset it and start a stack with `sandherd up`",
         ) from None
-    return Holder(found, datetime.fromtimestamp(expiry, UTC) if expiry else None)

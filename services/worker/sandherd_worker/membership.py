@@ -15,6 +15,7 @@ from typing import Final
 import nkeys
 
 from sandherd.bus.connection import Bus, BusError, Identity, RefusedError, Watch, full_jitter, read_reply
+from sandherd.bus.identity import bearer
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskCredential, CredentialGrant
 from sandherd.contracts.subjects import CREDENTIAL
@@ -68,10 +69,19 @@ class Membership:
             except MembershipRefusedError:
                 raise
             except (BusError, OSError) as error:
+                self._check_not_too_late()
                 _log.warning("not connected; trying again", attempt=attempt, error=str(error))
             lasted = asyncio.get_running_loop().time() - began
             attempt = 0 if lasted > _LONGEST_WAIT else attempt + 1
             await asyncio.sleep(full_jitter(attempt, longest=_LONGEST_WAIT))
+
+    def _check_not_too_late(self) -> None:
+        """Raise `MembershipRefusedError` once the way in is gone for good: nobody will ever answer again."""
+        if self._who.credentials is None:
+            return
+        expires_at = bearer(self._who.credentials.read_text()).expires_at
+        if expires_at is not None and expires_at < now():
+            raise MembershipRefusedError(f"the sandbox's own credential ran out at {expires_at.isoformat()}")
 
     async def _once(self) -> None:
         """One connection, from the way in to its end."""

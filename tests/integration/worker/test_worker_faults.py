@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sandherd.contracts.subjects import Principal
 from sandherd_worker.exits import ExitCode
 
 pytestmark = pytest.mark.faults
@@ -260,3 +261,12 @@ async def test_output_and_events_survive_a_kill_of_broker_and_worker_together(
     await asyncio.gather(sandbox.ended(), herd.restart())
     assert await sandbox.run("--recover") == 0
     await whole(sandbox, 200)
+
+
+async def test_a_worker_that_nobody_will_ever_let_in_again_ends(sandbox: Any, herd: Any) -> None:
+    """When its own credential has run out and the broker is gone, it stops its agent and ends; it does not wait on."""
+    credentials = herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name, life=1)
+    sandbox.environment = {"SANDHERD_CREDENTIALS": str(credentials)}
+    await herd.kill()
+    sandbox.task("sleep 600")
+    assert await sandbox.run() == ExitCode.REFUSED

@@ -1,5 +1,6 @@
 """What the doctor makes of what it sees."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from sandherd.client.cli.examining import (
     judge_skew,
     judge_version,
 )
-from sandherd.client.context import Holder
 from sandherd.contracts.requests import Audit
 from sandherd.contracts.subjects import Principal
 
@@ -46,7 +46,7 @@ def an_audit(*, missing: int = 0, unstored: int = 0, dead: int = 0) -> Audit:
 )
 def test_a_credential_is_judged_by_what_is_left(left: timedelta | None, state: State) -> None:
     """One that has expired is wrong, one that soon will is worth a look; both name a remedy."""
-    check = judge_holder(Holder(BEARER, None if left is None else NOW + left), Path("x.creds"), NOW)
+    check = judge_holder(replace(BEARER, expires_at=None if left is None else NOW + left), Path("x.creds"), NOW)
     assert check.state is state
     assert (check.remedy is not None) is (state is not State.RIGHT)
 

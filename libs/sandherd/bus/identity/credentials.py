@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ class Bearer:
     principal: Principal
     project: str | None
     inbox: str
+    expires_at: datetime | None = None
 
 
 def credentials_text(token: str, seed: str) -> str:
@@ -68,4 +70,5 @@ def bearer_of_claims(claims: dict[str, Any]) -> Bearer:
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ValueError("not a credential of a herd") from error
     is_person = principal in {Principal.CLIENT, Principal.OPERATOR}
-    return Bearer(key, name, principal, tags.get("project"), inbox(principal, key if is_person else name))
+    expires_at = datetime.fromtimestamp(float(claims["exp"]), UTC) if claims.get("exp") else None
+    return Bearer(key, name, principal, tags.get("project"), inbox(principal, key if is_person else name), expires_at)

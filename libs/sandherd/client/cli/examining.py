@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from sandherd.client.context import Context, Holder, holder
+from sandherd.bus.identity import Bearer
+from sandherd.client.context import Context, holder
 from sandherd.client.errors import STATUS_REMEDY, HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.requests import Audit
@@ -67,9 +68,9 @@ def credential(context: Context, now: datetime) -> Check:
         return Check("credential", State.WRONG, error.problem.message, error.problem.remedy)
 
 
-def judge_holder(who: Holder, path: Path, now: datetime) -> Check:
+def judge_holder(who: Bearer, path: Path, now: datetime) -> Check:
     """Whether a credential is good, and stays good for a while."""
-    name = f"{who.bearer.principal} of {who.bearer.project or 'all projects'}, {path}"
+    name = f"{who.principal} of {who.project or 'all projects'}, {path}"
     remedy = "get a new .creds file from whoever runs the herd; on this machine `sandherd up` makes one"
     if who.expires_at is None:
         return Check("credential", State.RIGHT, f"{name}, does not expire")
