@@ -108,6 +108,7 @@ def main() -> None:
     """The program."""
     # What the imports brought lives as long as the program: a full collection need not walk over it in mid-batch.
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # a batch is some ten thousand objects, all gone when it is stored
     serve(Principal.EVENT_INGEST, compose)
 
 
