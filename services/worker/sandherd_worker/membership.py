@@ -29,7 +29,7 @@ _PATIENCE: Final = 20.0
 """How long one attempt to connect may take before the way in is gone anew, in seconds."""
 _ANSWER: Final = 5.0
 _SOONEST_RENEWAL: Final = 1.0
-_LONGEST_WAIT: Final = 30.0
+_LONGEST_WAIT: Final = 10.0
 _log: Final = logs.get("membership")
 
 Session = Callable[[Bus], Awaitable[None]]

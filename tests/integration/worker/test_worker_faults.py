@@ -265,7 +265,10 @@ async def test_output_and_events_survive_a_kill_of_broker_and_worker_together(
 
 async def test_a_worker_that_nobody_will_ever_let_in_again_ends(sandbox: Any, herd: Any) -> None:
     """When its own credential has run out and the broker is gone, it stops its agent and ends; it does not wait on."""
-    credentials = herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name, life=1)
+    credentials = sandbox.state / "short.creds"
+    credentials.write_text(
+        herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name, life=1).read_text()
+    )
     sandbox.environment = {"SANDHERD_CREDENTIALS": str(credentials)}
     await herd.kill()
     sandbox.task("sleep 600")
