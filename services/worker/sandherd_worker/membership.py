@@ -138,6 +138,7 @@ class Membership:
         credentials = self._who.credentials
         if credentials is None:
             raise BusError("there are no credentials to join with")
+        self._check_not_too_late()
         subject = CREDENTIAL.fill(project=self._who.project, sandbox=self._who.sandbox)
         question = AskCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
         async with Bus.open(

@@ -2,11 +2,13 @@
 
 import asyncio
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandherd.bus.identity import bearer
 from sandherd.contracts.subjects import Principal
 from sandherd_worker.exits import ExitCode
 
@@ -263,7 +265,7 @@ async def test_output_and_events_survive_a_kill_of_broker_and_worker_together(
     await whole(sandbox, 200)
 
 
-async def test_a_worker_that_nobody_will_ever_let_in_again_ends(sandbox: Any, herd: Any) -> None:
+async def test_a_worker_that_nobody_will_ever_let_in_again_ends(sandbox: Any, herd: Any, eventually: Any) -> None:
     """When its own credential has run out and the broker is gone, it stops its agent and ends; it does not wait on."""
     credentials = sandbox.state / "short.creds"
     credentials.write_text(
@@ -271,5 +273,7 @@ async def test_a_worker_that_nobody_will_ever_let_in_again_ends(sandbox: Any, he
     )
     sandbox.environment = {"SANDHERD_CREDENTIALS": str(credentials)}
     await herd.kill()
+    expires_at = bearer(credentials.read_text()).expires_at
+    await eventually(lambda: datetime.now(UTC) > expires_at, "the end of its credential")
     sandbox.task("sleep 600")
     assert await sandbox.run() == ExitCode.REFUSED
