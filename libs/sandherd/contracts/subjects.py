@@ -6,6 +6,7 @@ The README's table, the AsyncAPI document, the broker's permissions and the test
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from sandherd.contracts.errors import Code, ContractError
@@ -219,6 +220,7 @@ def event_subject(project: str, entity: str, event_type: str) -> str:
     return f"{PREFIX}.event.{safe_name(project, 'project')}.{safe_name(entity, 'entity')}.{event_type}"
 
 
+@lru_cache(maxsize=8192)  # a herd speaks on few subjects, and often; what is refused is not kept
 def read_event_subject(subject: str) -> tuple[str, str, str]:
     """`(project, entity, type)` of an event's subject. Raises `ContractError` (`wrong_subject`)."""
     parts = subject.split(".")
