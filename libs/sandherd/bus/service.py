@@ -4,86 +4,37 @@ FastStream carries the requests and the HTTP side; durable consumption is `bus.c
 """
 
 import asyncio
-import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Final
 
-import uvicorn
 import uvloop
-from faststream.asgi import AsgiFastStream, AsgiResponse, get
 from faststream.nats import NatsBroker
-from faststream.nats.message import NatsMessage
-from nats.aio.client import Client
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from sandherd.bus import consuming
+from sandherd.bus.answering import Answerer, Answers, Asked
 from sandherd.bus.connection import Bus, Identity, Watch
 from sandherd.bus.consuming import Delivery, Handler, Outcome
-from sandherd.bus.health import Health
 from sandherd.bus.requeue import requeue
 from sandherd.bus.together import end
-from sandherd.contracts.errors import Code, ContractError, Problem
-from sandherd.contracts.names import UnsafeNameError, new_uuid, safe_name
-from sandherd.contracts.requests import REQUESTS, Reply, Request
-from sandherd.contracts.subjects import BY_NAME, Principal
+from sandherd.bus.window import Window
+from sandherd.contracts.names import new_uuid
+from sandherd.contracts.requests import REQUESTS, Request
+from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs, traces
-from sandherd.telemetry.metrics import Meters
 
-RequestT = TypeVar("RequestT", bound=Request[Any])
+__all__ = ["Answerer", "Asked", "Service", "ServiceFailedError", "serve"]
+
 Run = Callable[[], Awaitable[None]]
 _log: Final = logs.get("service")
 
 
 class ServiceFailedError(Exception):
     """A part that must live has ended; the service stops so that it is started anew."""
-
-
-@dataclass(frozen=True)
-class Asked(Generic[RequestT]):
-    """A question, and what its subject says of the asker: the broker has checked that."""
-
-    request: RequestT
-    names: Mapping[str, str]
-
-    @property
-    def project(self) -> str:
-        """The project asked about; `fleet` is all of them."""
-        return self.names["project"]
-
-
-Answerer = Callable[[Asked[Any]], Awaitable[BaseModel]]
-
-
-class _FastStreamLog:
-    """FastStream's log lines, in our log."""
-
-    def log(self, level: int, msg: Any, /, *, exc_info: Any = None, extra: Any = None, **_rest: Any) -> None:
-        _log.log(level, str(msg), exc_info=exc_info, **(extra or {}))
-
-
-async def _whole(message: NatsMessage) -> NatsMessage:
-    return message
-
-
-class HerdBroker(NatsBroker):
-    """FastStream on a connection of ours: its own gives up after 60 tries, and declares what it must not."""
-
-    def __init__(self, bus: Bus) -> None:
-        # A handler is given the message itself: resolving typed parameters costs a worker thread for each.
-        super().__init__(
-            logger=_FastStreamLog(), log_level=logging.DEBUG, graceful_timeout=5, apply_types=False, decoder=_whole
-        )
-        self._bus = bus
-
-    async def _connect(self) -> Client:
-        self.config.connect(self._bus.client)
-        return self._bus.client
 
 
 class Service:
@@ -93,15 +44,13 @@ class Service:
         self.principal = principal
         self.settings = settings
         self.instance = str(new_uuid())
-        self.health = Health()
-        self.registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
-        self.meters = Meters(self.registry)
-        self.http_port = 0
+        self._window = Window()
+        self.health = self._window.health
+        self.meters = self._window.meters
+        self.registry = self._window.registry
         self.bus: Bus
         self._runs: dict[str, Run] = {}
-        self._answers: dict[str, Answerer] = {}
+        self._answers = Answers(principal, self.meters)
         self._failure: asyncio.Future[None] | None = None
 
     def consume(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
@@ -137,9 +86,7 @@ class Service:
 
     def answer(self, request: type[Request[Any]], handle: Answerer) -> None:
         """Answer a kind of request. What `handle` raises becomes a typed refusal; no asker is left waiting."""
-        if request.answered_by != self.principal:
-            raise ValueError(f"{request.type} is not for {self.principal}")
-        self._answers[request.type] = handle
+        self._answers.add(request, handle)
 
     def requeues(self, handlers: Mapping[str, Handler]) -> None:
         """Answer this service's `requeue` request: a dead letter goes to the handler of the stream it came from."""
@@ -174,14 +121,23 @@ class Service:
         async with AsyncExitStack() as stack:
             self.bus = await stack.enter_async_context(self._open_bus())
             self.health.add("broker", lambda: None if self.bus.connected else "no connection")
-            broker = self._broker()
+            broker = self._answers.broker(self.bus)
             await broker.start()
-            await stack.enter_async_context(self._http(broker))
+            await stack.enter_async_context(self._open_window(broker))
             for name, run in self._runs.items():
                 stack.push_async_callback(end, [asyncio.create_task(self._guard(name, run), name=name)])
             _log.info("running", instance=self.instance, http_port=self.http_port)
             yield self
             _log.info("stopping")
+
+    @property
+    def http_port(self) -> int:
+        """The port of its HTTP side, while it runs."""
+        return self._window.port
+
+    def _open_window(self, broker: NatsBroker) -> AbstractAsyncContextManager[None]:
+        settings = self.settings
+        return self._window.open(broker, settings.http_host, settings.http_port, settings.http_port_file)
 
     def _open_bus(self) -> AbstractAsyncContextManager[Bus]:
         watch = Watch()
@@ -213,88 +169,6 @@ class Service:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
-    # --- answers -----------------------------------------------------------------------------------------------
-
-    def _broker(self) -> NatsBroker:
-        broker = HerdBroker(self.bus)
-        for request_type, handle in self._answers.items():
-            template = BY_NAME[f"request.{request_type}"].template
-            broker.subscriber(template, queue=self.principal)(self._answering(request_type, handle))
-        return broker
-
-    def _answering(self, request_type: str, handle: Answerer) -> Callable[[NatsMessage], Awaitable[bytes]]:
-        async def answer(message: NatsMessage) -> bytes:
-            begun = time.monotonic()
-            reply = await self._reply(request_type, handle, message.body, message.path)
-            outcome = "ok" if reply.error is None else reply.error.code.value
-            self.meters.count("sandherd_requests_total", request=request_type, outcome=outcome)
-            self.meters.observe("sandherd_request_seconds", time.monotonic() - begun, request=request_type)
-            return reply.model_dump_json(exclude_none=True).encode()
-
-        return answer
-
-    async def _reply(self, request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:
-        try:
-            asked = _asked(request_type, body, names)
-            with traces.span(f"answer {request_type}"):
-                return Reply[Any](ok=await handle(asked))
-        except ContractError as error:
-            return Reply[Any](error=error.problem)
-        except Exception as error:  # noqa: BLE001  # answered as a refusal and logged: an asker must not wait for nothing
-            _log.error("could not answer", request=request_type, exc_info=error)
-            return Reply[Any](error=_internal(error))
-
-    # --- the window --------------------------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def _http(self, broker: NatsBroker) -> AsyncIterator[None]:
-        app = AsgiFastStream(
-            broker,
-            asgi_routes=[
-                ("/metrics", make_asgi_app(self.registry)),
-                ("/healthz", get(self._healthz)),
-                ("/readyz", get(self._readyz)),
-            ],
-        )
-        server = _QuietServer(
-            uvicorn.Config(
-                app,
-                host=self.settings.http_host,
-                port=self.settings.http_port,
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-            )
-        )
-        serving = asyncio.create_task(server.serve(), name="http")
-        while not server.started:
-            if serving.done():
-                raise ServiceFailedError(f"no HTTP on {self.settings.http_host}:{self.settings.http_port}")
-            await asyncio.sleep(0.005)
-        self._publish_port(server)
-        try:
-            yield
-        finally:
-            server.should_exit = True
-            await serving
-
-    def _publish_port(self, server: uvicorn.Server) -> None:
-        self.http_port = server.servers[0].sockets[0].getsockname()[1]
-        if self.settings.http_port_file is not None:
-            self.settings.http_port_file.write_text(str(self.http_port))
-
-    async def _healthz(self, _scope: Any) -> AsgiResponse:
-        """Alive: the event loop turns."""
-        return AsgiResponse(b"ok\n", 200)
-
-    async def _readyz(self, _scope: Any) -> AsgiResponse:
-        """Ready: every part that the work rests on is well; the body names each."""
-        parts = self.health.parts()
-        ready = all(state == "ok" for state in parts.values())
-        self.meters.set("sandherd_ready", float(ready))
-        body = "".join(f"{name}: {state}\n" for name, state in parts.items())
-        return AsgiResponse(body.encode(), 200 if ready else 503)
-
     # --- counting ----------------------------------------------------------------------------------------------
 
     def _timed(self, consumer: str, handle: Handler) -> Handler:
@@ -312,30 +186,6 @@ class Service:
         self.meters.count("sandherd_deliveries_total", amount, consumer=consumer, outcome=name)
         if isinstance(outcome, consuming.Dead):
             self.meters.count("sandherd_dead_letters_total", consumer=consumer, code=outcome.problem.code)
-
-
-class _QuietServer(uvicorn.Server):
-    """uvicorn without its own signal handling: the service has one."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _asked(request_type: str, body: bytes, names: Mapping[str, str]) -> Asked[Any]:
-    """The question, read as strictly as its schema says. Raises `ContractError`, for the asker's faults only."""
-    try:
-        for field, name in names.items():
-            safe_name(name, field)
-        return Asked(REQUESTS[request_type].model_validate_json(body, strict=True), names)
-    except UnsafeNameError as error:
-        raise ContractError(Code.UNSAFE_NAME, str(error), field=error.field) from None
-    except ValidationError as error:
-        raise ContractError.from_validation(error) from None
-
-
-def _internal(error: Exception) -> Problem:
-    return Problem(code=Code.INTERNAL, message=f"{type(error).__name__} in the service; its log says more")
 
 
 def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:

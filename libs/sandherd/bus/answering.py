@@ -1,0 +1,127 @@
+"""Answering requests: FastStream carries them, and every asker gets an answer, if only a typed refusal."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from faststream.nats import NatsBroker
+from faststream.nats.message import NatsMessage
+from nats.aio.client import Client
+from pydantic import BaseModel, ValidationError
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.names import UnsafeNameError, safe_name
+from sandherd.contracts.requests import REQUESTS, Reply, Request
+from sandherd.contracts.subjects import BY_NAME, Principal
+from sandherd.telemetry import logs, traces
+from sandherd.telemetry.metrics import Meters
+
+RequestT = TypeVar("RequestT", bound=Request[Any])
+_log: Final = logs.get("answering")
+
+
+@dataclass(frozen=True)
+class Asked(Generic[RequestT]):
+    """A question, and what its subject says of the asker: the broker has checked that."""
+
+    request: RequestT
+    names: Mapping[str, str]
+
+    @property
+    def project(self) -> str:
+        """The project asked about; `fleet` is all of them."""
+        return self.names["project"]
+
+
+Answerer = Callable[[Asked[Any]], Awaitable[BaseModel]]
+
+
+class _FastStreamLog:
+    """FastStream's log lines, in our log."""
+
+    def log(self, level: int, msg: Any, /, *, exc_info: Any = None, extra: Any = None, **_rest: Any) -> None:
+        _log.log(level, str(msg), exc_info=exc_info, **(extra or {}))
+
+
+async def _whole(message: NatsMessage) -> NatsMessage:
+    return message
+
+
+class HerdBroker(NatsBroker):
+    """FastStream on a connection of ours: its own gives up after 60 tries, and declares what it must not."""
+
+    def __init__(self, bus: Bus) -> None:
+        # A handler is given the message itself: resolving typed parameters costs a worker thread for each.
+        super().__init__(
+            logger=_FastStreamLog(), log_level=logging.DEBUG, graceful_timeout=5, apply_types=False, decoder=_whole
+        )
+        self._bus = bus
+
+    async def _connect(self) -> Client:
+        self.config.connect(self._bus.client)
+        return self._bus.client
+
+
+class Answers:
+    """The requests that one service answers."""
+
+    def __init__(self, principal: Principal, meters: Meters) -> None:
+        self._principal = principal
+        self._meters = meters
+        self._answers: dict[str, Answerer] = {}
+
+    def add(self, request: type[Request[Any]], handle: Answerer) -> None:
+        """Answer a kind of request. Raises `ValueError` for one that is another service's."""
+        if request.answered_by != self._principal:
+            raise ValueError(f"{request.type} is not for {self._principal}")
+        self._answers[request.type] = handle
+
+    def broker(self, bus: Bus) -> NatsBroker:
+        """FastStream's broker with a subscriber for each, in the service's queue group; to be started."""
+        broker = HerdBroker(bus)
+        for request_type, handle in self._answers.items():
+            template = BY_NAME[f"request.{request_type}"].template
+            broker.subscriber(template, queue=self._principal)(self._answering(request_type, handle))
+        return broker
+
+    def _answering(self, request_type: str, handle: Answerer) -> Callable[[NatsMessage], Awaitable[bytes]]:
+        async def answer(message: NatsMessage) -> bytes:
+            begun = time.monotonic()
+            reply = await _reply(request_type, handle, message.body, message.path)
+            outcome = "ok" if reply.error is None else reply.error.code.value
+            self._meters.count("sandherd_requests_total", request=request_type, outcome=outcome)
+            self._meters.observe("sandherd_request_seconds", time.monotonic() - begun, request=request_type)
+            return reply.model_dump_json(exclude_none=True).encode()
+
+        return answer
+
+
+async def _reply(request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:
+    try:
+        asked = _asked(request_type, body, names)
+        with traces.span(f"answer {request_type}"):
+            return Reply[Any](ok=await handle(asked))
+    except ContractError as error:
+        return Reply[Any](error=error.problem)
+    except Exception as error:  # noqa: BLE001  # answered as a refusal and logged: an asker must not wait for nothing
+        _log.error("could not answer", request=request_type, exc_info=error)
+        return Reply[Any](error=_internal(error))
+
+
+def _asked(request_type: str, body: bytes, names: Mapping[str, str]) -> Asked[Any]:
+    """The question, read as strictly as its schema says. Raises `ContractError`, for the asker's faults only."""
+    try:
+        for field, name in names.items():
+            safe_name(name, field)
+        return Asked(REQUESTS[request_type].model_validate_json(body, strict=True), names)
+    except UnsafeNameError as error:
+        raise ContractError(Code.UNSAFE_NAME, str(error), field=error.field) from None
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
+
+
+def _internal(error: Exception) -> Problem:
+    return Problem(code=Code.INTERNAL, message=f"{type(error).__name__} in the service; its log says more")

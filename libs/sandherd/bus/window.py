@@ -1,0 +1,86 @@
+"""The window by which a service is looked into: /metrics, /healthz and /readyz over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from faststream.asgi import AsgiFastStream, AsgiResponse, get
+from faststream.nats import NatsBroker
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
+
+from sandherd.bus.health import Health
+from sandherd.telemetry.metrics import Meters
+
+
+class WindowError(Exception):
+    """The HTTP side could not be opened."""
+
+
+class Window:
+    """What a service shows of itself: its metrics, and whether it is well."""
+
+    def __init__(self) -> None:
+        self.health = Health()
+        self.port = 0
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self.meters = Meters(self.registry)
+
+    @asynccontextmanager
+    async def open(self, broker: NatsBroker, host: str, port: int, port_file: Path | None) -> AsyncIterator[None]:
+        """Serve HTTP meanwhile. A port of 0 takes any free one; the real one is in `port`, and in the file.
+
+        Raises `WindowError` if the port is taken.
+        """
+        server = _QuietServer(
+            uvicorn.Config(
+                self._application(broker), host=host, port=port, lifespan="off", log_config=None, access_log=False
+            )
+        )
+        serving = asyncio.create_task(server.serve(), name="http")
+        while not server.started:
+            if serving.done():
+                raise WindowError(f"no HTTP on {host}:{port}")
+            await asyncio.sleep(0.005)
+        self.port = server.servers[0].sockets[0].getsockname()[1]
+        if port_file is not None:
+            port_file.write_text(str(self.port))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await serving
+
+    def _application(self, broker: NatsBroker) -> AsgiFastStream:
+        return AsgiFastStream(
+            broker,
+            asgi_routes=[
+                ("/metrics", make_asgi_app(self.registry)),
+                ("/healthz", get(self._healthz)),
+                ("/readyz", get(self._readyz)),
+            ],
+        )
+
+    async def _healthz(self, _scope: Any) -> AsgiResponse:
+        """Alive: the event loop turns."""
+        return AsgiResponse(b"ok\n", 200)
+
+    async def _readyz(self, _scope: Any) -> AsgiResponse:
+        """Ready: every part that the work rests on is well; the body names each."""
+        parts = self.health.parts()
+        ready = all(state == "ok" for state in parts.values())
+        self.meters.set("sandherd_ready", float(ready))
+        body = "".join(f"{name}: {state}\n" for name, state in parts.items())
+        return AsgiResponse(body.encode(), 200 if ready else 503)
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn without its own signal handling: the service has one."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

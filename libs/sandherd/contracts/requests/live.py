@@ -1,0 +1,98 @@
+"""Questions to the spawner: what is so now, and a worker's for its credential."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Attempt, Count, Moment, Number
+from sandherd.contracts.requests.base import Page, Request
+from sandherd.contracts.states import SandboxState, TaskState
+
+
+class TaskView(BaseModel):
+    """A task as it stands."""
+
+    project: SafeName
+    task: SafeName
+    state: TaskState
+    attempt: Attempt = 1
+    text: str = ""
+    harness: str = ""
+    runtime: str = ""
+    sandbox: SafeName | None = None
+    submitted_at: Moment
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
+    error: str | None = None
+    error_type: str | None = None
+    result: dict[str, Any] = Field(default_factory=dict)
+
+
+class SandboxView(BaseModel):
+    """A sandbox as it stands."""
+
+    project: SafeName
+    sandbox: SafeName
+    state: SandboxState
+    task: SafeName | None = None
+    attempt: Attempt = 1
+    runtime: str
+    isolation: str | None = None
+    requested_at: Moment
+    running_at: Moment | None = None
+    ended_at: Moment | None = None
+    reason: str | None = None
+    error: str | None = None
+    events: Count = 0
+    last_event_at: Moment | None = None
+    last_heartbeat_at: Moment | None = None
+
+
+class TaskList(BaseModel):
+    """Tasks, newest first."""
+
+    tasks: list[TaskView]
+    next_cursor: str | None = None
+
+
+class SandboxList(BaseModel):
+    """Sandboxes, newest first."""
+
+    sandboxes: list[SandboxView]
+    next_cursor: str | None = None
+
+
+class LiveTasks(Request[TaskList], Page):
+    """The tasks in the spawner's bucket: all that live, and those that ended lately."""
+
+    Answer: ClassVar[type[BaseModel]] = TaskList
+    type: ClassVar[str] = "spawner.tasks"
+    task: SafeName | None = None
+    state: TaskState | None = None
+
+
+class LiveSandboxes(Request[SandboxList], Page):
+    """The sandboxes in the spawner's bucket: all that live, and those that ended lately."""
+
+    Answer: ClassVar[type[BaseModel]] = SandboxList
+    type: ClassVar[str] = "spawner.sandboxes"
+    sandbox: SafeName | None = None
+    state: SandboxState | None = None
+
+
+class CredentialGrant(BaseModel):
+    """A worker's credential: a NATS user JWT for the key that the sandbox holds."""
+
+    jwt: str
+    expires_at: Moment
+
+
+class AskCredential(Request[CredentialGrant]):
+    """A worker's question for a new credential, for a key only it holds. The subject says who asks."""
+
+    Answer: ClassVar[type[BaseModel]] = CredentialGrant
+    type: ClassVar[str] = "spawner.credential"
+    public_key: Annotated[str, StringConstraints(pattern="^U[A-Z2-7]{55}$")]
+    fence: Number
+    """The fencing token of the attempt; an older one is refused."""
