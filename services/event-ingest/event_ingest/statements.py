@@ -37,9 +37,9 @@ with given as (
         first_heartbeat = least(s.first_heartbeat, excluded.first_heartbeat),
         last_heartbeat = greatest(s.last_heartbeat, excluded.last_heartbeat)
 )
-select array_agg(id) from stored
+select case when count(*) < cardinality($1::uuid[]) then coalesce(array_agg(id), '{{}}') end from stored
 """  # noqa: S608  # names of ours, no values
-"""Store what is new, and count it where it came from. Returns the ids that were new."""
+"""Store what is new, and count it where it came from. Returns the ids that were new, or null if all were."""
 
 TWICE: Final = """
 select g.place

@@ -58,9 +58,9 @@ async def _store_at_once(database: Database, batch: Batch) -> Stored:
 
 
 async def _write(connection: Connection, batch: Batch) -> Stored:
-    new = await connection.fetchval(STORE, *columns(batch.rows)) or []
-    stored = Stored(new=len(new))
-    if len(new) < len(batch):
+    new = await connection.fetchval(STORE, *columns(batch.rows))
+    stored = Stored(new=len(batch))
+    if new is not None:
         stored = await _look_at_the_rest(connection, batch, set(new))
     said = (event for place, event in zip(batch.places, batch.spoken, strict=True) if place not in stored.refused)
     await _fold(connection, folded(event for event in said if event is not None))
