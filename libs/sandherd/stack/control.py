@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sandherd.stack.home import Home, Phase, ProcessRecord, read_record, record_of
-from sandherd.stack.leftovers import end, end_leftovers
+from sandherd.stack.home import STOP_SECONDS, Home, Phase, ProcessRecord, read_record, record_of
+from sandherd.stack.leftovers import end, end_with_sandboxes
 from sandherd.stack.readiness import ask_ready
 
 _POLL: Final = 0.03
@@ -57,6 +57,8 @@ class Ended:
 
     home: Path
     names: tuple[str, ...] = field(default=())
+    sandboxes_left: bool = False
+    """Whether something of a sandbox could not be ended; the spawner's log says what."""
 
     @property
     def was_running(self) -> bool:
@@ -84,15 +86,19 @@ async def up(home: Path, *, wait: bool = True, seconds: float = 120) -> StackSta
         raise StackFailedError(f"not ready after {seconds:g} s\n{says}\nThe logs are in {place.logs}.") from None
 
 
-async def down(home: Path, *, seconds: float = 60) -> Ended:
-    """End the stack of this home, and whatever a killed supervisor left behind. Nothing to end is no error."""
+async def down(home: Path, *, seconds: float | None = None) -> Ended:
+    """End the stack of this home with its sandboxes, also what a killed supervisor left. Nothing to end is no error.
+
+    `seconds` is how long the supervisor may take; without it, as long as it has written down that it may need.
+    """
     place = Home(home.resolve())
     record, supervisor = read_record(place), _running(place)
     names = tuple(name for name, process in (record.processes if record else {}).items() if process.alive)
     if supervisor is not None:
-        await end(supervisor, signal.SIGTERM, grace=seconds)
-    await end_leftovers(place)
-    return Ended(home=place.path, names=(*names, "supervisor") if supervisor else names)
+        written = record.stop_seconds if record else STOP_SECONDS
+        await end(supervisor, signal.SIGTERM, grace=written if seconds is None else seconds)
+    gone = await end_with_sandboxes(place)
+    return Ended(home=place.path, names=(*names, "supervisor") if supervisor else names, sandboxes_left=not gone)
 
 
 async def status(home: Path) -> StackStatus:

@@ -5,11 +5,14 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandherd.bus.identity import write_secret
+
+STOP_SECONDS: Final = 60.0
+"""How long ending the parts of a stack in order may take, beside its sandboxes."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class Home:
     def logs(self) -> Path:
         """One log for each process."""
         return self.path / "logs"
+
+    @property
+    def sandboxes(self) -> Path:
+        """A directory for each sandbox of the process runtime; what is in them is the spawner's."""
+        return self.path / "sandboxes"
 
     @property
     def run(self) -> Path:
@@ -45,7 +53,7 @@ class Home:
 
     def make(self) -> None:
         """Make the directories that every stack has."""
-        for directory in (self.path, self.logs, self.run, self.path / "sandboxes"):
+        for directory in (self.path, self.logs, self.run, self.sandboxes):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
@@ -86,6 +94,8 @@ class StackRecord(BaseModel):
     nats_url: str | None = None
     database_url: str | None = None
     error: str | None = None
+    stop_seconds: float = STOP_SECONDS
+    """How long its supervisor may take to end everything in order."""
 
 
 def read_record(home: Home) -> StackRecord | None:

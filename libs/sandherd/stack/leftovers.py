@@ -3,11 +3,15 @@
 import asyncio
 import os
 import signal
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from sandherd.contracts.subjects import Principal
 from sandherd.stack.child import ended
-from sandherd.stack.home import Home, ProcessRecord, read_record
+from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, read_record
+from sandherd.stack.sandboxes import end_sandboxes
 
+_SPAWNER: Final = frozenset({Principal.SPAWNER.value})
 _FOUNDATION: Final = frozenset({"nats", "postgres"})
 _GRACE: Final = 10.0
 _SIGNALS: Final = {"postgres": signal.SIGINT}
@@ -15,14 +19,33 @@ _SIGNALS: Final = {"postgres": signal.SIGINT}
 
 
 async def end_leftovers(home: Home) -> list[str]:
-    """End what is written down and still runs, the services first. Returns the names of what there was."""
-    record = read_record(home)
-    if record is None:
-        return []
-    left = {name: process for name, process in record.processes.items() if process.alive}
-    for names in (left.keys() - _FOUNDATION, left.keys() & _FOUNDATION):
-        await asyncio.gather(*(end(left[name], _SIGNALS.get(name, signal.SIGTERM)) for name in names))
+    """End what is written down and still runs, the services first. Returns the names of what there was.
+
+    Sandboxes live on: the next spawner finds them.
+    """
+    left = _left(read_record(home))
+    await _end_all(left, left.keys() - _FOUNDATION)
+    await _end_all(left, left.keys() & _FOUNDATION)
     return list(left)
+
+
+async def end_with_sandboxes(home: Home) -> bool:
+    """The same with the sandboxes, between their spawner and the rest. Returns whether none of them is left."""
+    record = read_record(home)
+    left = _left(record)
+    await _end_all(left, left.keys() & _SPAWNER)
+    ended_in_order = record is None or record.phase is Phase.STOPPED
+    gone = ended_in_order or await end_sandboxes(home, os.environ)
+    await end_leftovers(home)
+    return gone
+
+
+def _left(record: StackRecord | None) -> dict[str, ProcessRecord]:
+    return {name: process for name, process in record.processes.items() if process.alive} if record else {}
+
+
+async def _end_all(left: Mapping[str, ProcessRecord], names: Iterable[str]) -> None:
+    await asyncio.gather(*(end(left[name], _SIGNALS.get(name, signal.SIGTERM)) for name in names))
 
 
 async def end(process: ProcessRecord, number: signal.Signals = signal.SIGTERM, grace: float = _GRACE) -> None:

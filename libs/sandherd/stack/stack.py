@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -12,16 +12,19 @@ from urllib.parse import urlsplit
 
 from sandherd.bus.identity import write_secret
 from sandherd.bus.permissions import SERVICES
+from sandherd.contracts.subjects import Principal
 from sandherd.settings import load
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import ChildFailedError
-from sandherd.stack.home import Home, ProcessRecord, read_context, record_of
+from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of
 from sandherd.stack.keeping import Keeper, Part
 from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.programs import Place, ServiceProcess
 from sandherd.stack.readiness import ask_ready
+from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 
 DATABASE: Final = "sandherd"
+_SPAWNER: Final = Principal.SPAWNER.value
 _POLL: Final = 0.03
 _MOST_STARTS: Final = 3
 """A service that ends so often before everything is ready will not start by trying longer."""
@@ -81,14 +84,25 @@ class Stack:
         for task in over:
             task.result()
 
-    async def stop(self) -> None:
-        """End everything: the services, then the database and the broker."""
+    @property
+    def stop_seconds(self) -> float:
+        """How long an ordered end may take."""
+        return STOP_SECONDS + ending_seconds(self._outer)
+
+    async def stop(self, *, sandboxes: bool = True) -> bool:
+        """End everything: the spawner, its sandboxes, the other services, then the database and the broker.
+
+        Without `sandboxes` they live on, for the next stack of this home to find them. Returns whether none of those
+        that were to be ended is left.
+        """
         for task in self._keeping:
             task.cancel()
         await asyncio.gather(*self._keeping, return_exceptions=True)
-        for names in (self._keepers.keys() & self.services.keys(), self._keepers.keys() - self.services.keys()):
-            parts = [self._keepers[name].part for name in names]
-            await asyncio.gather(*(part.stop() for part in parts if part.child.alive))
+        await self._stop_parts(self._keepers.keys() & {_SPAWNER})
+        gone = await end_sandboxes(self.home, self._outer) if sandboxes else True
+        await self._stop_parts(self._keepers.keys() & self.services.keys())
+        await self._stop_parts(self._keepers.keys())
+        return gone
 
     def processes(self) -> dict[str, ProcessRecord]:
         """What runs, in the order in which it was started."""
@@ -118,7 +132,7 @@ class Stack:
         try:
             await self.start()
         except BaseException:
-            await self.stop()
+            await self.stop(sandboxes=False)
             raise
         return self
 
@@ -126,6 +140,10 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    async def _stop_parts(self, names: Iterable[str]) -> None:
+        parts = [self._keepers[name].part for name in names]
+        await asyncio.gather(*(part.stop() for part in parts if part.child.alive))
 
     async def _start_broker(self) -> None:
         await self._start_part("nats", self.broker)

@@ -80,8 +80,10 @@ class Supervisor:
         return 1
 
     async def _wind_up(self) -> None:
+        """End what was started; in order also the sandboxes, which live on if it was an error that ended us."""
         self._enter(Phase.STOPPING)
-        await self._stack.stop()
+        if not await self._stack.stop(sandboxes=self._error is None):
+            self._error = "sandboxes may still run; see spawner.log"
         self._enter(Phase.FAILED if self._error else Phase.STOPPED)
 
     def _enter(self, phase: Phase) -> None:
@@ -101,6 +103,7 @@ class Supervisor:
             nats_url=self._stack.broker.url if self._phase is Phase.READY else None,
             database_url=self._stack.database_url,
             error=self._error if self._phase in {Phase.STOPPING, Phase.FAILED} else None,
+            stop_seconds=self._stack.stop_seconds,
         )
         if record == self._written:
             return False

@@ -96,7 +96,7 @@ class Spawner:
         """Open the runtime, take the leases, and do what is due. Raises what keeps it from that."""
         service = self._service
         async with AsyncExitStack() as stack:
-            runtime = await open_runtime(self._options())
+            runtime = await open_runtime(Options.of(self._settings, self._worker))
             stack.push_async_callback(runtime.close)
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, service.bus.js))
             live, minter = Live(service.bus, service.meters), Minter(self._keys)
@@ -140,16 +140,6 @@ class Spawner:
     async def _when_ready(self) -> Parts:
         await self._ready.wait()
         return self._parts
-
-    def _options(self) -> Options:
-        home = self._settings.home.resolve()
-        return Options(
-            root=home / "sandboxes",
-            aside=home / "kept",
-            hidden=(home,),
-            isolation=self._settings.isolation,
-            worker=self._worker,
-        )
 
     def _plans(self) -> Plans:
         settings = self._settings

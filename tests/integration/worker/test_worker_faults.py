@@ -151,6 +151,14 @@ async def test_a_lost_worker_that_had_said_nothing_is_made_up_for(sandbox: Any) 
     assert [event.type for event in await sandbox.events()] == ["agent.failed", "agent.shutdown"]
 
 
+async def test_a_worker_that_was_stopped_before_it_could_hear_it_was_stopped(sandbox: Any) -> None:
+    """SIGTERM ends a worker that has only begun, without a word: its task is one that was stopped, and not lost."""
+    sandbox.task("true")
+    assert await sandbox.run("--recover", SANDHERD_LOST_SIGNAL="15") == 0
+    failed, last = await sandbox.events()
+    assert (failed.data.error_type, failed.data.signal, last.data.reason) == ("stopped", 15, "stopped")
+
+
 async def test_a_second_worker_in_the_same_directory_is_refused(sandbox: Any) -> None:
     """Two of them would use the same sequence numbers."""
     sandbox.task("sleep 600")

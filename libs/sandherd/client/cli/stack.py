@@ -34,7 +34,8 @@ def up(
 def down(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """End everything on this machine.
 
-    What was kept is there again after the next `sandherd up`.
+    Agents at work are stopped, and their tasks have failed (`stopped`). What was kept is there again after the next
+    `sandherd up`, and tasks that were waiting are begun then.
     """
     place = _local_stack()
     return int(place.on_stack(ctx, place.stack.down, lambda found: _show_end(found, output)))
@@ -83,13 +84,16 @@ def _show(found: "StackStatus", output: Format, *, complete: bool) -> int:
 
 
 def _show_end(found: "Ended", output: Format) -> int:
+    from sandherd.client.cli.leaving import complain
     from sandherd.client.cli.printing import document
 
     if output is Format.JSON:
-        document({"home": str(found.home), "ended": found.names})
+        document({"home": str(found.home), "ended": found.names, "sandboxes_left": found.sandboxes_left})
     else:
         print(f"ended {', '.join(found.names)}" if found.was_running else "nothing was running")
-    return 0
+    if found.sandboxes_left:
+        complain(f"sandboxes may still run; see {found.home / 'logs' / 'spawner.log'}, and try again")
+    return 1 if found.sandboxes_left else 0
 
 
 def _row(part: "PartStatus") -> list[object]:

@@ -8,8 +8,9 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
+from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups
 from spawner.runtimes.contract import Capabilities, Isolation, RuntimeFailedError, RuntimeFault
@@ -34,6 +35,18 @@ class Options:
     worker: tuple[str, ...] = WORKER
     packages: tuple[str, ...] = _PACKAGES
     use_groups: bool = True
+
+    @classmethod
+    def of(cls, settings: Settings, worker: tuple[str, ...] = WORKER) -> Self:
+        """The runtime of a stack's home: the same for whoever starts its sandboxes and for whoever ends them."""
+        home = settings.home.resolve()
+        return cls(
+            root=home / "sandboxes",
+            aside=home / "kept",
+            hidden=(home,),
+            isolation=settings.isolation,
+            worker=worker,
+        )
 
 
 async def open_runtime(options: Options) -> ProcessRuntime:

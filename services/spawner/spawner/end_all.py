@@ -1,0 +1,61 @@
+"""Ends every sandbox of this host in order: what an ordered stop of a stack runs once its spawner has ended.
+
+    sandherd-spawner-end
+
+All of them at once: each worker is asked to end, has its grace to say so and to bring up what was said, and then
+every process of the sandbox is ended. No record is changed here: the next spawner takes in what the workers have said.
+The exit status is 1 if something does not end.
+"""
+
+import asyncio
+import sys
+from typing import Final
+
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import Settings, load
+from sandherd.telemetry import logs
+from spawner.runtimes.contract import Runtime, RuntimeFailedError
+from spawner.runtimes.opening import Options, open_runtime
+
+_log: Final = logs.get("end_all")
+
+
+async def end_all(runtime: Runtime, grace: float) -> list[str]:
+    """End all sandboxes, each with so many seconds to end by itself. Returns those that did not end."""
+    found = [seen.sandbox for seen in await runtime.find_all()]
+    ended = await asyncio.gather(*(_end(runtime, sandbox, grace) for sandbox in found))
+    return [sandbox for sandbox, over in zip(found, ended, strict=True) if not over]
+
+
+async def _end(runtime: Runtime, sandbox: str, grace: float) -> bool:
+    try:
+        await runtime.stop(sandbox, grace)
+    except (RuntimeFailedError, OSError) as error:
+        _log.error("a sandbox does not end", sandbox=sandbox, error=repr(error))
+        return False
+    _log.info("ended", sandbox=sandbox)
+    return True
+
+
+async def run(settings: Settings) -> int:
+    """Open the runtime, end everything in it, and return the exit status. Raises `RuntimeFailedError`."""
+    runtime = await open_runtime(Options.of(settings))
+    try:
+        return 1 if await end_all(runtime, settings.stop_grace) else 0
+    finally:
+        await runtime.close()
+
+
+def main() -> int:
+    """The program; its exit status."""
+    try:
+        settings = load().settings
+        logs.configure("spawner-end", settings.log_level)
+        return asyncio.run(run(settings))
+    except (ContractError, RuntimeFailedError, OSError) as error:
+        sys.stderr.write(f"sandherd-spawner-end: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The program that ends every sandbox when a stack is stopped."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from spawner.end_all import end_all
+from spawner.runtimes import processes
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
+from spawner.runtimes.process import ProcessRuntime
+
+Open = Callable[..., Awaitable[ProcessRuntime]]
+Eventually = Callable[..., Awaitable[Any]]
+PlanFor = Callable[..., SandboxPlan]
+
+# Each waits, when it is asked to end, until all have been asked: those asked one after the other would be killed.
+TOGETHER = """
+import pathlib, signal, sys, time
+meeting = pathlib.Path('../../../meeting')
+def leave(*_):
+    meeting.joinpath(pathlib.Path.cwd().parent.name).touch()
+    while len(list(meeting.iterdir())) < 3: time.sleep(0.01)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+pathlib.Path('up').touch()
+while True: time.sleep(60)
+"""
+DEAF = (
+    "import pathlib, signal; signal.signal(15, signal.SIG_IGN); pathlib.Path('up').touch()\nwhile True: signal.pause()"
+)
+
+
+async def start(runtime: ProcessRuntime, eventually: Eventually, *plans: SandboxPlan) -> None:
+    await asyncio.gather(*(runtime.create(plan) for plan in plans))
+    for plan in plans:
+        await eventually((runtime.layout.place(plan.sandbox).work / "up").exists)
+
+
+def living(runtime: ProcessRuntime, *plans: SandboxPlan) -> list[processes.ProcessId]:
+    found = [runtime.ending.members(runtime.layout.place(plan.sandbox)) for plan in plans]
+    assert all(found)
+    return [process for pids in found for pid in pids if (process := processes.find(pid))]
+
+
+async def test_all_are_asked_at_once_and_end_in_their_own_way(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """However many there are, they take the grace of one; what is left of them is for the next spawner to look at."""
+    runtime = await open_process(TOGETHER, "none")
+    (runtime.layout.root.parent / "meeting").mkdir()
+    plans = [plan_for(f"sbx-{number}") for number in range(3)]
+    await start(runtime, eventually, *plans)
+    found = living(runtime, *plans)
+    assert await end_all(runtime, 60) == []
+    assert not [process for process in found if process.alive()]
+    seen = await runtime.find_all()
+    assert [(each.alive, each.end and each.end.drained) for each in seen] == [(False, True)] * 3
+
+
+async def test_one_that_does_not_listen_is_killed(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """After its grace, with every process of it."""
+    runtime = await open_process(DEAF)
+    await start(runtime, eventually, plan_for("sbx-deaf"))
+    found = living(runtime, plan_for("sbx-deaf"))
+    assert await end_all(runtime, 0.1) == []
+    assert not [process for process in found if process.alive()]
+
+
+async def test_one_that_can_not_be_ended_is_named_and_keeps_no_other_alive(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox whose processes do not end is what the program reports; the others are ended."""
+    runtime = await open_process(DEAF)
+    await start(runtime, eventually, plan_for("sbx-stuck"), plan_for("sbx-other"))
+    stop = runtime.stop
+
+    async def stuck(sandbox: str, grace: float) -> None:
+        if sandbox == "sbx-stuck":
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "3 processes do not end")
+        await stop(sandbox, grace)
+
+    monkeypatch.setattr(runtime, "stop", stuck)
+    assert await end_all(runtime, 0.1) == ["sbx-stuck"]
+    assert {seen.sandbox: seen.alive for seen in await runtime.find_all()} == {"sbx-stuck": True, "sbx-other": False}
