@@ -46,6 +46,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     # spawner
     Metric("sandherd_tasks", _G, "1", "Tasks in the live bucket, by state.", ("state",)),
     Metric("sandherd_sandboxes", _G, "1", "Sandboxes in the live bucket, by state.", ("state",)),
+    Metric("sandherd_sandboxes_kept", _G, "1", "Ended sandboxes, put aside with something that could not be said."),
     Metric("sandherd_spawn_seconds", _H, "s", "From request to the worker's first word.", ("runtime",)),
     Metric("sandherd_transitions_refused_total", _C, "1", "Changes of state that the table does not allow.", ("kind",)),
     Metric("sandherd_late_events_total", _C, "1", "Agent events that came too late to change anything.", ("reason",)),

@@ -29,6 +29,7 @@ from spawner.runtimes.contract import Runtime
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.keeper import Keeper
+from spawner.sandboxes.kept import Kept
 from spawner.sandboxes.lifecycle import Rules
 from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.steps import Plans, Steps
@@ -131,7 +132,7 @@ class Spawner:
 
     async def _sweep(self, live: Live, keeper: Keeper, lease: Lease, runtimes: Mapping[str, Runtime]) -> None:
         ward = Ward(self._service.bus, live, self._settings.project, ORPHAN_GRACE)
-        sweeper = Sweeper(live, lease, keeper, ward, runtimes)
+        sweeper = Sweeper(live, lease, keeper, ward=ward, kept=Kept(live, keeper), runtimes=runtimes)
         await together(lease.keep(), sweeper.run(self._settings.check_interval, self._settings.keep_ended))
 
     def _problem(self) -> str | None:

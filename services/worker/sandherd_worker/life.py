@@ -11,6 +11,7 @@ from sandherd_worker.exits import ExitCode
 from sandherd_worker.inbox import Inbox
 from sandherd_worker.injected import Injected
 from sandherd_worker.link import Link
+from sandherd_worker.membership import forget_key
 from sandherd_worker.processes import Reaper
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
@@ -25,6 +26,8 @@ async def live(who: Assignment, spec: TaskSpec | None) -> ExitCode:
     inbox = Inbox(who, emitter, Injected(who.state_dir / "injected"))
     spool.listen(lambda: stop.ask(SPOOL) if spool.trouble else None)
     _listen(stop, reaper)
+    if spec is None:
+        forget_key(who.state_dir)
     link = Link(who, spool, inbox, stop)
     try:
         if spec is None or spool.sequence > 0:

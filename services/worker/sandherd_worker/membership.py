@@ -51,6 +51,11 @@ def own_key(state_dir: Path) -> nkeys.KeyPair:
     return nkeys.from_seed(bytearray(path.read_bytes().strip()))
 
 
+def forget_key(state_dir: Path) -> None:
+    """Have the next connection made with a new key: the one of a lost worker may have been revoked since."""
+    (state_dir / _KEY).unlink(missing_ok=True)
+
+
 class Membership:
     """Keeps a connection to the broker as long as the sandbox may have one."""
 

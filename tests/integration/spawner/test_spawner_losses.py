@@ -22,8 +22,10 @@ from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentSt
 from sandherd.contracts.requests import AskCredential, CredentialGrant
 from sandherd.contracts.subjects import CREDENTIAL, Principal
 from sandherd.stack.broker import Broker
+from spawner.main import Spawner
 from spawner.runtimes import processes, shim
 from spawner.runtimes.layout import Layout
+from spawner.sandboxes.lifecycle import Rules
 
 Eventually = Callable[..., Awaitable[Any]]
 Make = Callable[..., Service]
@@ -177,6 +179,36 @@ async def test_ended_records_go_after_their_time(spawner: Make, person: Any) -> 
             await person.eventually(purged)
     person.check_sequences()
     assert len({event["source"] for event in person.events if event["subject"] == "task-again"}) == 2
+
+
+async def test_what_could_not_be_said_is_said_when_that_is_mended(
+    spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put aside and counted while no recovery succeeds; the next spawner tries it again, under a key of its own."""
+    monkeypatch.setattr(Spawner, "_rules", lambda _: Rules(most_recoveries=1))
+    broken = (
+        "import runpy, sys\nif '--recover' in sys.argv: sys.exit('broken')\n"
+        "runpy.run_module('sandherd_worker.main', run_name='__main__')"
+    )
+    async with spawner(worker=(sys.executable, "-P", "-c", broken), keep_ended=0.1).running() as service:
+        task = await person.submit(SLEEPER)
+        view = await person.reaches(task, "running")
+        os.kill(worker_of(person.home, view.sandbox), signal.SIGKILL)
+        await person.hears(view.sandbox, "sandbox.terminated")
+
+        async def counted() -> bool:
+            return service.registry.get_sample_value("sandherd_sandboxes_kept") == 1
+
+        await person.eventually(counted)
+        assert [entry.name for entry in (person.home / "kept").iterdir()] == [view.sandbox]
+        await person.all_gone()
+    assert "agent.shutdown" not in person.types(view.sandbox)
+    async with spawner().running():
+        await person.hears(view.sandbox, "agent.shutdown")
+        await person.eventually(lambda: not list((person.home / "kept").iterdir()))
+        await person.all_gone()
+    assert person.types(view.sandbox).count("sandbox.terminated") == 1
+    person.check_sequences()
 
 
 async def test_a_worker_that_never_speaks_fails_its_task(

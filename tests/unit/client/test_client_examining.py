@@ -14,6 +14,7 @@ from sandherd.client.cli.examining import (
     judge_holder,
     judge_skew,
     judge_version,
+    unsaid,
 )
 from sandherd.contracts.requests import Audit
 from sandherd.contracts.subjects import Principal
@@ -83,3 +84,17 @@ def test_the_history_is_judged_by_its_audit(audit: Audit, name: str, state: Stat
     checks: dict[str, Check] = {check.name: check for check in judge_audit(audit)}
     assert checks[name].state is state
     assert all(check.remedy for check in checks.values() if check.state is not State.RIGHT)
+
+
+def test_what_was_put_aside_is_counted_and_shown_where_it_is(tmp_path: Path) -> None:
+    """On the machine of a stack: how many sandboxes have something unsaid, where, and what becomes of it."""
+    assert unsaid(tmp_path) == []
+    (tmp_path / "sandboxes").mkdir()
+    assert [check.state for check in unsaid(tmp_path)] == [State.RIGHT]
+    for name in ("sbx-one", "sbx-two"):
+        (tmp_path / "kept" / name).mkdir(parents=True)
+    (check,) = unsaid(tmp_path)
+    assert check.state is State.WORTH_A_LOOK
+    assert check.found == f"2 ended sandboxes with events that could not be said, in {tmp_path / 'kept'}"
+    assert check.remedy is not None
+    assert "tried again" in check.remedy

@@ -57,6 +57,7 @@ class Life(RuleBasedStateMachine):
         self.task = of_task.submitted(submission(linger), BEGIN, f"00-{'a' * 32}-{'b' * 16}-01")
         self.sandbox: SandboxRecord | None = None
         self.seen: Seen | None = None
+        self.kept: Seen | None = None
         self.said: dict[str, list[dict[str, object]]] = {}
         self.moves: list[tuple[Any, Any]] = []
         self.settled = True
@@ -159,6 +160,14 @@ class Life(RuleBasedStateMachine):
     def host_loses_it(self) -> None:
         self.seen = None
 
+    @precondition(lambda self: self.kept is not None)
+    @rule()
+    def put_back(self) -> None:
+        """What was put aside is tried again."""
+        assert self.sandbox
+        self.sandbox = of_sandbox.tried_again(self.sandbox)
+        self.seen, self.kept = self.kept, None
+
     # --- how steps change the world ------------------------------------------------------------------------------
 
     def next_step(self) -> Step:
@@ -182,8 +191,8 @@ class Life(RuleBasedStateMachine):
                 self.seen = Seen(sandbox.sandbox, alive=True, runs=runs + 1)
             case Stop() if self.seen and self.seen.alive:
                 self.seen = Seen(sandbox.sandbox, alive=False, runs=runs, end=RunEnd(137))
-            case Clear():
-                self.seen = None
+            case Clear(keep=keep):
+                self.seen, self.kept = None, self.seen if keep else None
             case _:
                 pass
 
@@ -227,8 +236,14 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def nothing_runs_for_an_ended_sandbox(self) -> None:
+        """But what still says what was left unsaid."""
         if getattr(self, "sandbox", None) and self.sandbox and self.sandbox.state in SANDBOX_ENDED:
-            assert not (self.seen and self.seen.alive)
+            assert not (self.seen and self.seen.alive) or self.sandbox.unsaid
+
+    @invariant()
+    def nothing_unsaid_is_thrown_away(self) -> None:
+        if getattr(self, "sandbox", None) and self.sandbox and not self.sandbox.unsaid:
+            assert self.kept is None
 
     def teardown(self) -> None:
         """Left alone with a spawner that lives, everything ends, and all that was said is whole."""

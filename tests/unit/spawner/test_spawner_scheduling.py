@@ -51,22 +51,27 @@ def test_never_more_than_there_is_room_for(ages: list[float], live: int, limit: 
 
 
 def test_a_sweep_finds_what_nobody_leads() -> None:
-    """Live sandboxes, ended ones that left something, tasks without a sandbox, orphans, and what is old."""
+    """Live sandboxes, ended ones that left something, tasks without a sandbox, orphans, and what is old.
+
+    What was put aside to be tried again keeps its records.
+    """
     old = BEGIN - timedelta(days=2)
     tasks = {
         "p1.runs": known(task("runs", state=TaskState.RUNNING, sandbox="sbx-live")),
         "p1.stray": known(task("stray", state=TaskState.RUNNING, sandbox="sbx-gone")),
         "p1.old": known(task("old", state=TaskState.FAILED, sandbox="sbx-old", ended_at=old)),
         "p1.said": known(task("said", state=TaskState.FAILED, ended_at=old), unsaid=True),
+        "p1.kept": known(task("kept", state=TaskState.FAILED, sandbox="sbx-kept", ended_at=old)),
         "p1.new": known(task("new", state=TaskState.FAILED, ended_at=BEGIN)),
     }
     sandboxes = {
         "p1.sbx-live": known(sandbox("sbx-live", SandboxState.RUNNING)),
         "p1.sbx-left": known(sandbox("sbx-left", SandboxState.TERMINATED, ended_at=old)),
+        "p1.sbx-kept": known(sandbox("sbx-kept", SandboxState.TERMINATED, ended_at=old)),
         "p1.sbx-old": known(sandbox("sbx-old", SandboxState.TERMINATED, ended_at=old)),
     }
     present = [Seen(name, alive=False) for name in ("sbx-live", "sbx-left", "sbx-stranger")]
-    found = look_over(tasks, sandboxes, present, BEGIN, keep=86_400)
+    found = look_over(tasks, sandboxes, present, BEGIN, keep=86_400, kept={"sbx-kept"})
     assert found.wake == {"p1.sbx-live", "p1.sbx-left"}
     assert found.strays == {"p1.stray"}
     assert found.orphans == {"sbx-stranger"}

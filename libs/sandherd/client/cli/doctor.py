@@ -11,8 +11,8 @@ HEADER = ("CHECK", "STATE", "FOUND", "REMEDY")
 def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """What is wrong, and what helps.
 
-    Looks at credential, broker, clock, services, their consumers, and what lags behind. The exit status is 1 if
-    something is wrong.
+    Looks at credential, broker, clock, services, their consumers, what lags behind, and what was left unsaid. The exit
+    status is 1 if something is wrong.
     """
     import asyncio
     from datetime import UTC, datetime

@@ -50,7 +50,7 @@ async def examine(context: Context, now: datetime) -> list[Check]:
     found += [check async for check in _on_the_broker(context)]
     found += await asyncio.gather(*(_service(name, address) for name, address in sorted(context.services.items())))
     found.append(await _clock(context))
-    return found
+    return found + unsaid(context.home)
 
 
 def credential(context: Context, now: datetime) -> Check:
@@ -113,6 +113,22 @@ def judge_audit(audit: Audit) -> list[Check]:
     if audit.dead:
         letters = Check("dead letters", State.WORTH_A_LOOK, str(audit.dead), "read them with `sandherd dead list`")
     return [lag, gaps, letters]
+
+
+def unsaid(home: Path) -> list[Check]:
+    """Whether sandboxes of this machine were put aside with something unsaid. Nothing where no stack has its home."""
+    if not (home / "sandboxes").is_dir():
+        return []
+    aside = home / "kept"
+    try:
+        count = len(list(aside.iterdir())) if aside.exists() else 0
+    except OSError as error:
+        return [Check("unsaid", State.UNKNOWN, f"{aside}: {error.strerror}")]
+    if not count:
+        return [Check("unsaid", State.RIGHT, "all that ended sandboxes had to say is said")]
+    found = f"{count} ended sandbox{'es' if count > 1 else ''} with events that could not be said, in {aside}"
+    remedy = "they are tried again every 10 minutes; the end of each one's run/*/log says why; removing one gives it up"
+    return [Check("unsaid", State.WORTH_A_LOOK, found, remedy)]
 
 
 async def _on_the_broker(context: Context) -> AsyncIterator[Check]:

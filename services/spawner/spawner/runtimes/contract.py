@@ -136,5 +136,11 @@ class Runtime(Protocol):
     async def keep(self, sandbox: str) -> None:
         """Put what it leaves aside for a person to look at: something in it was never said."""
 
+    async def find_kept(self) -> list[str]:
+        """The sandboxes whose things were put aside."""
+
+    async def take_back(self, sandbox: str) -> None:
+        """Put back what was put aside, so that it can be recovered. It is not there any more: nothing happens."""
+
     async def close(self) -> None:
         """Let go of everything; sandboxes live on."""

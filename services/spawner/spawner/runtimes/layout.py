@@ -161,6 +161,18 @@ class Layout:
         self.place(sandbox).folder.rename(kept)
         return kept
 
+    def kept(self) -> list[str]:
+        """The sandboxes whose directories were put aside."""
+        if not self.aside.is_dir():
+            return []
+        return [entry.name for entry in self.aside.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name)]
+
+    def take_back(self, sandbox: str) -> None:
+        """Put a directory back that was put aside, if it is."""
+        kept = self.aside / safe_name(sandbox, "sandbox")
+        if kept.is_dir():
+            kept.rename(self.place(sandbox).folder)
+
 
 def _remove_tree(folder: Path) -> None:
     try:

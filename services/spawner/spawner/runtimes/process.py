@@ -119,6 +119,14 @@ class ProcessRuntime:
         kept = self.layout.keep(sandbox)
         _log.warning("kept what a sandbox could not say", sandbox=sandbox, folder=str(kept))
 
+    async def find_kept(self) -> list[str]:
+        """The sandboxes whose directories were put aside."""
+        return self.layout.kept()
+
+    async def take_back(self, sandbox: str) -> None:
+        """Put the directory back where sandboxes live."""
+        self.layout.take_back(sandbox)
+
     async def close(self) -> None:
         """Stop watching; the sandboxes live on."""
         await end(list(self._watches.values()))

@@ -62,7 +62,7 @@ class Credentials:
 
 def refusal(record: SandboxRecord, fence: int, asked_with: int) -> str | None:
     """Why this sandbox gets no credential, or None if it does."""
-    if record.ended:
+    if record.ended and not record.unsaid:
         return f"the sandbox has ended ({record.reason or record.state})"
     if asked_with != fence:
         return "this is an older attempt"

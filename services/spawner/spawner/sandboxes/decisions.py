@@ -71,12 +71,21 @@ def recovering(record: SandboxRecord, now: datetime) -> SandboxRecord:
 
 
 def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> SandboxRecord:
-    """It is gone, with all its processes."""
+    """It is gone, with all its processes. If that was known, what it could not say then may be said now."""
+    if record.ended:
+        return record.model_copy(update={"unsaid": unsaid, "keys": ()})
     reason = record.reason or "ended"
     moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, keys=())
     lived = max(0.0, (now - record.requested_at).total_seconds())
     said = SandboxTerminated(runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code)
     return moved.saying(now, said)
+
+
+def tried_again(record: SandboxRecord) -> SandboxRecord:
+    """What it could not say is tried once more: one recovery, as if the last of those before had not been."""
+    if not record.unsaid or record.recovered_at is None:
+        return record
+    return record.model_copy(update={"recoveries": record.recoveries - 1, "recovered_at": None})
 
 
 def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:

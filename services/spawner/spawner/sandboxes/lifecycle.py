@@ -111,7 +111,7 @@ class Facts:
 def next_step(facts: Facts, rules: Rules) -> Step:
     """The one thing to do now."""
     if facts.sandbox.ended:
-        return _after_the_end(facts)
+        return _after_the_end(facts, rules)
     if facts.sandbox.state is SandboxState.STOPPING:
         return _while_stopping(facts, rules)
     unwanted = _unwanted(facts)
@@ -122,10 +122,21 @@ def next_step(facts: Facts, rules: Rules) -> Step:
     return _while_alive(facts, rules)
 
 
-def _after_the_end(facts: Facts) -> Step:
+def _after_the_end(facts: Facts, rules: Rules) -> Step:
     if facts.working:
         return EndTask(facts.sandbox.error or _because(facts.sandbox), error_type(facts.sandbox))
-    return Clear(keep=facts.sandbox.unsaid) if facts.seen else Rest()
+    if facts.seen is None:
+        return Rest()
+    return _still_to_say(facts, facts.seen, rules) if facts.sandbox.unsaid else Clear(keep=False)
+
+
+def _still_to_say(facts: Facts, seen: Seen, rules: Rules) -> Step:
+    """It ended with something unsaid. It lies there only to be put aside, or because it was put back to be tried."""
+    if seen.alive:
+        return _while_recovering(facts, rules)
+    if seen.end and seen.end.drained:
+        return Finish(unsaid=False)
+    return _recovery(facts, rules) or Clear(keep=True)
 
 
 def _while_stopping(facts: Facts, rules: Rules) -> Step:
@@ -138,11 +149,15 @@ def _while_stopping(facts: Facts, rules: Rules) -> Step:
     if seen is None or seen.runs == 0:
         return Finish(unsaid=False)
     if seen.alive:
-        until = facts.since(sandbox.recovered_at or facts.now) + timedelta(seconds=rules.recovery_timeout)
-        return Rest(until) if facts.now < until else Stop()
+        return _while_recovering(facts, rules)
     if seen.end is None or not (seen.end.drained or seen.end.never_spoke):
         return _recovery(facts, rules) or Finish(unsaid=True)
     return Finish(unsaid=False)
+
+
+def _while_recovering(facts: Facts, rules: Rules) -> Step:
+    until = facts.since(facts.sandbox.recovered_at or facts.now) + timedelta(seconds=rules.recovery_timeout)
+    return Rest(until) if facts.now < until else Stop()
 
 
 def _unwanted(facts: Facts) -> Step | None:

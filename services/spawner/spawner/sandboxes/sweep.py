@@ -1,6 +1,7 @@
 """The sweep: what a pass over all records, and over all that is really there, finds to be done. Pure decisions."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,13 +31,19 @@ def look_over(
     sandboxes: Mapping[str, Known[SandboxView]],
     present: Iterable[Seen],
     now: datetime,
+    *,
     keep: float,
+    kept: AbstractSet[str] = frozenset(),
 ) -> Findings:
-    """Compare the records with each other and with what is there. `keep` is in seconds."""
+    """Compare the records with each other and with what is there. `keep` is in seconds.
+
+    `kept` are the sandboxes that were put aside: their records stay, for they are to be tried again.
+    """
     names = {known.view.sandbox: key for key, known in sandboxes.items()}
     there = {seen.sandbox for seen in present}
     living = {key for key, known in sandboxes.items() if known.view.state not in SANDBOX_ENDED}
     left_behind = {names[name] for name in there if name in names} - living
+    needed = living | {names[name] for name in there | kept if name in names}
     unfinished = {_sandbox_of(known.view) for known in tasks.values() if _waits_for_sandbox(known.view)}
     return Findings(
         wake=frozenset(living | left_behind | (unfinished & sandboxes.keys())),
@@ -51,14 +58,12 @@ def look_over(
             for key, known in tasks.items()
             if known.view.state in TASK_ENDED
             and _old(known.view.ended_at, known, now, keep)
-            and _sandbox_of(known.view) not in living
+            and _sandbox_of(known.view) not in needed
         ),
         old_sandboxes=frozenset(
             key
             for key, known in sandboxes.items()
-            if known.view.state in SANDBOX_ENDED
-            and _old(known.view.ended_at, known, now, keep)
-            and known.view.sandbox not in there
+            if known.view.state in SANDBOX_ENDED and _old(known.view.ended_at, known, now, keep) and key not in needed
         ),
     )
 

@@ -11,6 +11,7 @@ from sandherd.telemetry import logs
 from spawner.live import Live
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.keeper import FOR_NOW, Keeper
+from spawner.sandboxes.kept import Kept
 from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.sweep import Findings, look_over, unsaid
 from spawner.tasks import decisions as of_task
@@ -22,11 +23,14 @@ _log: Final = logs.get("sweeper")
 class Sweeper:
     """Finds what nobody is leading: after a crash, after a lost runtime, after a long time."""
 
-    def __init__(self, live: Live, lease: Lease, keeper: Keeper, ward: Ward, runtimes: Mapping[str, Runtime]) -> None:
+    def __init__(
+        self, live: Live, lease: Lease, keeper: Keeper, *, ward: Ward, kept: Kept, runtimes: Mapping[str, Runtime]
+    ) -> None:
         self._live = live
         self._lease = lease
         self._keeper = keeper
         self._ward = ward
+        self._kept = kept
         self._runtimes = runtimes
 
     async def run(self, interval: float, keep: float) -> None:
@@ -47,15 +51,17 @@ class Sweeper:
         present = {
             seen.sandbox: (runtime, seen) for runtime in self._runtimes.values() for seen in await runtime.find_all()
         }
+        kept = {name: runtime for runtime in self._runtimes.values() for name in await runtime.find_kept()}
         tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
         now = self._live.now()
-        findings = look_over(tasks, sandboxes, [seen for _, seen in present.values()], now, keep)
+        findings = look_over(tasks, sandboxes, [seen for _, seen in present.values()], now, keep=keep, kept=kept.keys())
         for key in findings.wake:
             self._keeper.wake(key)
         await self._publish(*unsaid(tasks, sandboxes))
         await self._fail_strays(findings, now)
         await self._ward.tend(findings.orphans, present, now)
         await self._purge(findings)
+        await self._kept.tend(kept, now)
         self._measure()
 
     async def _publish(self, tasks: list[str], sandboxes: list[str]) -> None:
