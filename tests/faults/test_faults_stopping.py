@@ -59,7 +59,7 @@ async def begin(herd: Herd) -> tuple[str, str]:
 async def is_back(stack: Stack, part: str, before: int) -> None:
     async def look() -> bool | None:
         now = await status(stack.home)
-        return (now.ready and {found.name: found.pid for found in now.parts}[part] != before) or None
+        return (now.ready and {found.name: found.pid for found in now.parts}.get(part, before) != before) or None
 
     await eventually(look)
 
