@@ -19,6 +19,7 @@ from sandherd.bus.identity import Registrar
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.names import new_name
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.requests import AskCredential
 from sandherd.contracts.subjects import CREDENTIAL, DELIVER, OUTPUT, Principal
@@ -77,7 +78,7 @@ class Desk:
 class Sandbox:
     """The directories of one sandbox and the worker in it."""
 
-    def __init__(self, herd: Broker, desk: Desk, reader: Bus, home: Path, name: str = "sbx-1") -> None:
+    def __init__(self, herd: Broker, desk: Desk, reader: Bus, home: Path, name: str) -> None:
         self.herd, self.desk, self.reader, self.name = herd, desk, reader, name
         self.work, self.state = home / "work", home / "state"
         self.log = home / "worker.log"
@@ -187,7 +188,7 @@ class Sandbox:
     async def deliver(self, relay: Bus, message: InboxMessage) -> Receipt:
         """Hand a message over as the message-relay does, again and again until there is a receipt."""
         subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
-        document = message.model_dump_json().encode()
+        document = message.model_copy(update={"sandbox": self.name}).model_dump_json().encode()
 
         async def once() -> Receipt | None:
             try:
@@ -215,7 +216,8 @@ async def sandbox(herd: Broker, desk: Desk, tmp_path: Path) -> AsyncIterator[San
     """One sandbox; at the end its worker and everything below it is ended."""
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(_reader(herd, tmp_path / "reader.creds"))
-        sandbox = Sandbox(herd, desk, reader, tmp_path / "sbx-1")
+        # A name of its own: a runtime under test beside this one ends whatever carries its sandbox's name.
+        sandbox = Sandbox(herd, desk, reader, tmp_path / "sandbox", new_name("sbx"))
         yield sandbox
         if sandbox.process is not None and sandbox.process.returncode is None:
             sandbox.process.kill()

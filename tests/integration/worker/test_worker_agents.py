@@ -142,7 +142,7 @@ async def test_no_secret_reaches_the_broker(sandbox: Any) -> None:
     )
     sandbox.python(script, env={"TOKEN": secret}, secret_env=["TOKEN"])
     assert await sandbox.run() == 0
-    stored = await sandbox.stored("sandherd.v1.event.default.sbx-1.agent.*")
+    stored = await sandbox.stored(f"sandherd.v1.event.default.{sandbox.name}.agent.*")
     everything = b"".join(data for _, data, _ in stored) + (await sandbox.output()).encode()
     assert everything.count(b"[redacted]") >= 4
     assert secret.encode() not in everything
