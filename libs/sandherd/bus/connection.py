@@ -4,7 +4,7 @@ import asyncio
 import base64
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from nats.js import JetStreamContext
 from nats.js.api import PubAck
 from pydantic import BaseModel, ValidationError
 
+from sandherd.bus.waiting import LostError, Waiting
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Problem
 from sandherd.contracts.requests import Reply, Request
@@ -28,6 +29,7 @@ from sandherd.telemetry import logs
 FIRST_WAIT: Final = 0.05
 LONGEST_WAIT: Final = 5.0
 _NO_RESPONDER_RETRY: Final = 0.05
+_LOOK_AGAIN: Final = 1.0
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
@@ -39,6 +41,10 @@ class BusError(Exception):
 
 class PublishFailedError(BusError):
     """The broker did not acknowledge; the same message may be published again."""
+
+
+class ConnectionLostError(PublishFailedError):
+    """The connection was lost before the acknowledgement came."""
 
 
 class PublishRefusedError(BusError):
@@ -144,6 +150,8 @@ class Bus:
         self._attempt = 0
         self._closing = True
         self._watch = watch
+        self._waiting = Waiting()
+        self._changed = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -199,12 +207,13 @@ class Bus:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
         Raises `PublishFailedError` if none came (it may be stored all the same: `msg_id` makes a repetition harmless),
-        and `PublishRefusedError` for what can never be taken.
+        `ConnectionLostError` if none can come any more, and `PublishRefusedError` for what can never be taken.
         """
+        sending = self.js.publish(subject, payload, timeout=timeout, headers={"Nats-Msg-Id": msg_id, **(headers or {})})
         try:
-            return await self.js.publish(
-                subject, payload, timeout=timeout, headers={"Nats-Msg-Id": msg_id, **(headers or {})}
-            )
+            return await self._waiting.unless_lost(sending)
+        except LostError as error:
+            raise ConnectionLostError(f"{subject}: the connection was lost") from error
         except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
             raise PublishRefusedError(f"{subject}: {error!r}") from error
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
@@ -216,8 +225,11 @@ class Bus:
         """Publish until the broker has acknowledged, however long it is away. Raises `PublishRefusedError` only."""
         attempt = 0
         while True:
+            await self._until_connected()
             try:
                 return await self.publish(subject, payload, msg_id=msg_id, headers=headers)
+            except ConnectionLostError:
+                continue
             except PublishFailedError as error:
                 _log.warning("not acknowledged yet", subject=subject, attempt=attempt, error=str(error))
                 if self.closed:
@@ -315,16 +327,28 @@ class Bus:
         elif not self._closing:
             _log.warning("broker connection", error=repr(error))
 
+    async def _until_connected(self) -> None:
+        """Wait until the connection stands again, or is closed for good."""
+        while not self.connected and not self.closed:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN):
+                    await self._changed.wait()
+
     async def _on_disconnected(self) -> None:
         self._watch.disconnected()
+        self._waiting.lose()
 
     async def _on_reconnected(self) -> None:
         self.reconnects += 1
         self._attempt = 0
+        self._changed.set()
         self._watch.reconnected()
         _log.info("reconnected", reconnects=self.reconnects)
 
     async def _on_closed(self) -> None:
+        self._changed.set()
+        self._waiting.lose()
         if not self._closing:
             _log.error("the broker closed this connection for good", error=repr(self.client.last_error))
             self._watch.closed()
@@ -333,7 +357,8 @@ class Bus:
         self._closing = True
         try:
             if self.client.is_connected:
-                await asyncio.wait_for(self.client.drain(), 5)
+                async with asyncio.timeout(5):
+                    await self.client.drain()
         except (TimeoutError, nats.errors.Error, OSError) as error:
             _log.warning("could not leave politely", error=repr(error))
         finally:

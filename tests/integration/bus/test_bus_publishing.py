@@ -1,0 +1,119 @@
+"""Publishing over connections that break: what was not acknowledged is said again at once, and is stored once."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js.api import PubAck
+
+from sandherd.bus.connection import Bus, ConnectionLostError, PublishFailedError
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+SUBJECT = "sandherd.v1.command.spawner.submit_task.p1"
+FOR_EVER = 3600.0
+RECONNECTS, AT_ONCE, BETWEEN = 10, 8, 40
+
+
+@asynccontextmanager
+async def connected(herd: Broker) -> AsyncIterator[Bus]:
+    async with herd.bus(Principal.CLIENT, project="p1") as bus:
+        yield bus
+
+
+async def until(condition: Any, seconds: float = 30) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def stored(herd: Broker) -> list[str]:
+    """What lies in the stream, in its order."""
+    async with herd.provisioner() as js:
+        state = (await js.stream_info("COMMANDS")).state
+        numbers = range(state.first_seq, state.last_seq + 1)
+        return [((await js.get_msg("COMMANDS", number)).data or b"").decode() for number in numbers]
+
+
+def state_of(thread: Path) -> str:
+    """What the kernel says of a thread; `T` is stopped (proc(5))."""
+    return thread.joinpath("stat").read_text().rpartition(")")[2].split()[0]
+
+
+class Failures:
+    """Counts why single publishes failed, and never lets one wait for its time to be up."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.causes: Counter[str] = Counter()
+        self.tries: Counter[str] = Counter()
+        self._publish = bus.publish
+        bus.publish = self.publish  # type: ignore[method-assign]
+
+    async def publish(self, subject: str, payload: bytes, *, msg_id: str, **more: Any) -> PubAck:
+        self.tries[msg_id] += 1
+        try:
+            return await self._publish(subject, payload, msg_id=msg_id, **{**more, "timeout": FOR_EVER})
+        except PublishFailedError as error:
+            self.causes[type(error).__name__] += 1
+            raise
+
+
+async def test_a_renewed_connection_costs_no_publisher_its_time(herd: Broker) -> None:
+    """Over ten forced reconnects every message is stored once; acknowledgements that are lost are not waited for.
+
+    No publish may end by its time being up: nats-py alone waits for an answer that no connection brings any more.
+    """
+    said: list[str] = []
+    numbers: Iterator[int] = count()
+
+    async def talk(bus: Bus, enough: asyncio.Event) -> None:
+        while not enough.is_set():
+            text = str(next(numbers))
+            await bus.publish_stored(SUBJECT, text.encode(), msg_id=f"id-{text}")
+            said.append(text)
+
+    async with connected(herd) as bus:
+        failures, enough = Failures(bus), asyncio.Event()
+        talkers = [asyncio.create_task(talk(bus, enough)) for _ in range(AT_ONCE)]
+        for number in range(RECONNECTS):
+            enough_said = len(said) + BETWEEN
+            await until(lambda wanted=enough_said: len(said) >= wanted)
+            await bus.client.force_reconnect()
+            await until(lambda wanted=number + 1: bus.reconnects == wanted)
+        enough.set()
+        await asyncio.gather(*talkers)
+    assert sorted(await stored(herd), key=int) == sorted(said, key=int)
+    assert set(failures.causes) == {ConnectionLostError.__name__}
+
+
+async def test_a_lost_connection_ends_the_wait_for_an_acknowledgement(herd: Broker) -> None:
+    """A broker that dies with the message fails the publish, however long that would have waited."""
+    async with connected(herd) as bus:
+        herd.child.send(signal.SIGSTOP)
+        await until(lambda: all(state_of(thread) == "T" for thread in Path(f"/proc/{herd.child.pid}/task").iterdir()))
+        publishing = asyncio.create_task(bus.publish(SUBJECT, b"x", msg_id="id-x", timeout=FOR_EVER))
+        await until(lambda: bus.client.pending_data_size == 0 and bus.client.stats["out_msgs"] > 0)
+        await herd.kill()
+        with pytest.raises(ConnectionLostError):
+            await publishing
+        await herd.restart()
+
+
+async def test_while_the_broker_is_away_nothing_piles_up(herd: Broker) -> None:
+    """What is said then waits for it, and goes out once."""
+    async with connected(herd) as bus:
+        failures = Failures(bus)
+        await herd.kill()
+        await until(lambda: not bus.connected)
+        publishing = asyncio.create_task(bus.publish_stored(SUBJECT, b"x", msg_id="id-x"))
+        await herd.restart()
+        await publishing
+    assert failures.tries == {"id-x": 1}
+    assert await stored(herd) == ["x"]
