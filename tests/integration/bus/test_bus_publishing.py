@@ -117,3 +117,21 @@ async def test_while_the_broker_is_away_nothing_piles_up(herd: Broker) -> None:
         await publishing
     assert failures.tries == {"id-x": 1}
     assert await stored(herd) == ["x"]
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+async def test_what_was_not_sent_is_forgotten_if_it_is_to_be_repeated_in_order(herd: Broker, forgotten: bool) -> None:
+    """nats-py sends after a reconnect what was published while the broker was away, unless it is told to forget it."""
+    async with connected(herd) as bus:
+        await herd.kill()
+        await until(lambda: not bus.connected)
+        for text in ("later", "still later"):
+            await bus.client.publish(SUBJECT, text.encode(), headers={"Nats-Msg-Id": f"id-{text}"})
+        assert bus.client.pending_data_size > 0
+        if forgotten:
+            bus.forget_unsent()
+            assert bus.client.pending_data_size == 0
+        await herd.restart()
+        await bus.publish_stored(SUBJECT, b"first", msg_id="id-first")
+        await bus.publish_stored(SUBJECT, b"later", msg_id="id-later")
+    assert await stored(herd) == (["first", "later"] if forgotten else ["later", "still later", "first"])
