@@ -79,7 +79,8 @@ class Child:
         """Ask it to end, and kill it if it has not after `grace` seconds."""
         self.send(number)
         try:
-            await asyncio.wait_for(self.gone(), grace)
+            async with asyncio.timeout(grace):
+                await self.gone()
         except TimeoutError:
             await self.kill()
 

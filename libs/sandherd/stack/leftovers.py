@@ -55,6 +55,7 @@ async def end(process: ProcessRecord, number: signal.Signals = signal.SIGTERM, g
             return
         os.kill(process.pid, sent)
         try:
-            await asyncio.wait_for(ended(process.pid), seconds)
+            async with asyncio.timeout(seconds):
+                await ended(process.pid)
         except TimeoutError:
             continue

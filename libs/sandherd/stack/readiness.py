@@ -12,7 +12,8 @@ async def ask_ready(http: str | None) -> tuple[bool, str]:
     if http is None:
         return False, "no HTTP side yet"
     try:
-        status, body = await asyncio.wait_for(_get(http, "/readyz"), _TIMEOUT)
+        async with asyncio.timeout(_TIMEOUT):
+            status, body = await _get(http, "/readyz")
     except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
         return False, f"{http} does not answer ({type(error).__name__})"
     return status == 200, body.strip()

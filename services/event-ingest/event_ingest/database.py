@@ -99,7 +99,8 @@ class Database:
                 await self._look()
                 self._poked.clear()
                 try:
-                    await asyncio.wait_for(self._poked.wait(), PULSE)
+                    async with asyncio.timeout(PULSE):
+                        await self._poked.wait()
                     await asyncio.sleep(PULSE / 10)
                 except TimeoutError:
                     continue
@@ -107,7 +108,8 @@ class Database:
     async def back(self, within: float) -> bool:
         """Wait until the database is there, at most so many seconds; returns whether it is."""
         try:
-            await asyncio.wait_for(self._back.wait(), within)
+            async with asyncio.timeout(within):
+                await self._back.wait()
         except TimeoutError:
             return False
         return True
@@ -146,7 +148,8 @@ class Database:
     async def _connection(self, pool: Callable[[], Pool]) -> AsyncIterator[Connection]:
         if not self._looked.is_set():  # right after the start it is not known yet
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked.wait(), _CONNECT_TIMEOUT)
+                async with asyncio.timeout(_CONNECT_TIMEOUT):
+                    await self._looked.wait()
         if self._problem is not None:
             raise DatabaseAwayError(self._problem)
         try:
