@@ -13,7 +13,10 @@ _SHORTEST_SECRET: Final = 4
 _SHORTEST_LINE: Final = 16
 """A line of a secret of several lines (a key) counts as one by itself from this length on."""
 
-_SHAPES: Final = (
+_BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2})|(?<=[0-9;\[]m))"
+"""Where a token may begin: not within a word, as in `task-…`, unless what looks like one is an escape of JSON or of a
+URL, or the colour of a terminal."""
+_TOKENS: Final = (
     r"sk-[A-Za-z0-9_-]{20,}",  # Anthropic (sk-ant-…), OpenAI and others
     r"gh[pousr]_[A-Za-z0-9]{20,}",  # GitHub
     r"github_pat_[A-Za-z0-9_]{20,}",
@@ -23,7 +26,10 @@ _SHAPES: Final = (
     r"xox[abposr]-[A-Za-z0-9-]{10,}",  # Slack
     r"AIza[0-9A-Za-z_-]{35}",  # Google
     r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON Web Tokens
-    r"\bS[UAO][A-Z2-7]{56}\b",  # NATS seeds
+    r"S[UAO][A-Z2-7]{56}\b",  # NATS seeds
+)
+_SHAPES: Final = (
+    rf"(?=[sgAdxeS]){_BOUNDARY}(?:{'|'.join(_TOKENS)})",  # the first letter is looked at first, as that is cheap
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
 )
@@ -32,7 +38,8 @@ _OPEN_KEY: Final = re.compile(
 )
 """A key, or the head of one, whose end has not come yet."""
 _UNFINISHED: Final = re.compile(
-    r"(?:sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|dtn_|xox[abposr]-|AIza|eyJ|\bS[UAO][A-Z2-7]{8,}|://)\S*\Z"
+    _BOUNDARY
+    + r"(?:sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|dtn_|xox[abposr]-|AIza|eyJ|S[UAO][A-Z2-7]{8,}|(?<=:)//)\S*\Z"
 )
 _LONGEST_WORD: Final = 4096
 _LONGEST_HELD: Final = 16 * 1024

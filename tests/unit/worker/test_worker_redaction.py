@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandherd.contracts.names import new_name, new_uuid
 from sandherd_worker.redaction import MARK, Redactor, StreamRedactor
 
 KEY = """-----BEGIN OPENSSH PRIVATE KEY-----
@@ -32,6 +33,57 @@ TOKENS = {
 def test_common_tokens_are_known_by_their_shape(token: str) -> None:
     """Nobody has to name them: they are replaced wherever they stand, and the text around them stays."""
     assert Redactor().text(f"before {token} after") == f"before {MARK} after"
+
+
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS.keys())
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "a\n",
+        "KEY=",
+        '"',
+        "'",
+        "`",
+        " ",
+        "key:",
+        "(",
+        "/",
+        "_",
+        "-",
+        "\\n",
+        "\\t",
+        "\\u0022",
+        "%3D",
+        "\x1b[31m",
+        "\x1b[m",
+    ],
+)
+def test_a_token_is_known_wherever_one_may_begin(token: str, before: str) -> None:
+    """At the start of a line, after a sign, and after an escape that ends in a letter or digit."""
+    assert Redactor().text(f"{before}{token}") == f"{before}{MARK}"
+
+
+@given(
+    word=st.one_of(
+        st.builds(lambda: new_name("task")),
+        st.builds(lambda: new_name("sbx")),
+        st.builds(lambda: str(new_uuid())),
+        st.uuids().map(str),
+        st.lists(
+            st.sampled_from(["risk", "disk", "desk", "ask", "mask", "task", "assessment", "encryption", "of", "notes"]),
+            min_size=1,
+            max_size=8,
+        ).map("-".join),
+    ),
+    before=st.sampled_from(["", "see ", "/", "=", '"', "\n", "\\n"]),
+)
+def test_names_and_dashed_words_are_no_tokens(word: str, before: str) -> None:
+    """A word that only ends like the beginning of a token (`task-…`, `risk-…`) is left alone, whole or in pieces."""
+    text = f"{before}{word}.md"
+    assert Redactor().text(text) == text
+    stream = StreamRedactor(Redactor())
+    assert stream.feed(text) + stream.pause() == text
 
 
 def test_a_password_in_a_url_is_replaced_and_the_url_stays() -> None:
