@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sandherd.lean import load_nats, start_lean
 from sandherd_worker.exits import ExitCode
-from sandherd_worker.lean import start_lean
 
 if TYPE_CHECKING:
     from sandherd.contracts.commands import TaskSpec
@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments not in ([], ["--recover"]):
         sys.stderr.write(f"{_USAGE}\n")
         return ExitCode.USAGE
-    start_lean(os.environ)
+    start_lean()
+    load_nats()
     return _run(recovering=bool(arguments))
 
 

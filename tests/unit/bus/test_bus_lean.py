@@ -1,0 +1,66 @@
+"""What a process of ours loads, and what it does not."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("aiohttp", "rich")
+
+
+def loaded(program: str) -> set[str]:
+    """What of the heavy modules a program has loaded at its end."""
+    asks = f"import sys\n{program}\nprint(*(name for name in {HEAVY} if sys.modules.get(name)))"
+    done = subprocess.run([sys.executable, "-c", asks], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sandherd.client.cli.talking",
+        "sandherd.client.cli.local",
+        "sandherd.stack.supervisor",
+        "spawner.main",
+        "spawner.end_all",
+        "event_ingest.main",
+        "message_relay.main",
+        "monitor.main",
+    ],
+)
+def test_no_program_loads_what_it_does_not_use(module: str) -> None:
+    """Neither a command nor a service loads aiohttp or rich at its start."""
+    assert loaded(f"import {module}") == set()
+
+
+def test_the_worker_loads_none_of_it() -> None:
+    """Neither does the worker, which loads what it needs when it begins."""
+    begins = "import sandherd_worker.main as worker\nassert worker.main([]) != 0\nimport sandherd_worker.life"
+    assert loaded(begins) == set()
+
+
+def test_tables_are_still_drawn() -> None:
+    """What prints a table loads rich for it."""
+    prints = "import sandherd.client.cli.talking\nfrom sandherd.client.cli.printing import table\ntable(['A'], [[1]])"
+    assert "rich" in loaded(prints)
+
+
+def test_a_websocket_loads_what_it_needs() -> None:
+    """A URL as `ws://…` is connected to by a real websocket: the error is the connection's, not a missing module's."""
+    connects = """
+import asyncio
+from sandherd.bus.connection import nats
+from nats.aio.transport import WebSocketTransport
+from urllib.parse import urlsplit
+async def main():
+    transport = WebSocketTransport()
+    try:
+        await transport.connect(urlsplit("ws://127.0.0.1:1"), 1, 5)
+    except OSError as error:
+        assert "127.0.0.1:1" in str(error), error
+    else:
+        raise AssertionError
+    await transport._client.close()
+asyncio.run(main())
+"""
+    assert "aiohttp" in loaded(connects)
