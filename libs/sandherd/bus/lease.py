@@ -17,6 +17,9 @@ from sandherd.telemetry import logs
 _BUCKET: Final = "leases"
 _SECOND: Final = 1.0
 _GONE: Final = ("DEL", "PURGE")
+_TTL: Final = "Nats-TTL"
+_PATIENCE: Final = 3.0
+"""So many times to live without a holder, something keeps every replica from the lease."""
 _log: Final = logs.get("lease")
 
 
@@ -35,6 +38,8 @@ class Lease:
         self._revision = 0
         self._good_until = 0.0
         self._taken = asyncio.Event()
+        self._seen_at = time.monotonic()
+        self._seen_revision = 0
         self.key = key
         self.fence = 0
         """The token of this holding: greater than that of every holding before."""
@@ -48,6 +53,13 @@ class Lease:
         """Raise `LeaseLostError` unless the lease is held."""
         if not self.held:
             raise LeaseLostError(self.key)
+
+    def problem(self) -> str | None:
+        """For readiness: that neither we nor anybody we can see has held the lease for three times its life."""
+        unheld = time.monotonic() - self._seen_at
+        if self.held or unheld < _PATIENCE * self._ttl:
+            return None
+        return f"no replica is seen to hold the lease {self.key} for {unheld:.0f} s"
 
     async def wait_held(self) -> None:
         """Return as soon as the lease is held."""
@@ -81,16 +93,27 @@ class Lease:
             return 0
         headers = last.headers or {}
         gone = headers.get("KV-Operation") in _GONE or "Nats-Marker-Reason" in headers
-        return last.seq if gone else None
+        # What was written without a time to live is no holding: it would lock the lease for ever.
+        if gone or _TTL not in headers:
+            return last.seq
+        self._see(last.seq or 0)
+        return None
+
+    def _see(self, revision: int) -> None:
+        """Another holds it, if it has renewed since we looked last; the same revision for long is nobody's."""
+        if revision != self._seen_revision:
+            self._seen_revision = revision
+            self._seen_at = time.monotonic()
 
     async def _write(self, revision: int, *, fresh: bool) -> None:
         sent = time.monotonic()
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(revision),
-            "Nats-TTL": f"{max(1, round(self._ttl))}s",
+            _TTL: f"{max(1, round(self._ttl))}s",
         }
         ack = await self._bus.js.publish(self._subject, self._holder.encode(), timeout=self._ttl / 3, headers=headers)
         self._revision = ack.seq
+        self._see(ack.seq)
         # Counted from before the write was sent, and a second short: the broker's clock must never be the later one.
         self._good_until = sent + self._ttl - min(_SECOND, self._ttl / 4)
         if fresh:

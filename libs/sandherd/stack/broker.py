@@ -86,7 +86,7 @@ class Broker:
         )
 
     def _tokens(self) -> BrokerTokens:
-        held = held_token(self.home / "nats", self.identity.root_key("account").public)
+        held = held_token(self.home / "nats", self.identity.root_key("sandboxes").public)
         return self.identity.tokens(held, int(time.time()))
 
     async def start(self) -> None:

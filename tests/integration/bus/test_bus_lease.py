@@ -82,3 +82,48 @@ async def test_a_paused_holder_cannot_act(herd: Broker) -> None:
         assert await line_of(process) == ["refuses", held[1]]
         keeping.cancel()
     await asyncio.wait_for(process.wait(), 30)
+
+
+async def test_a_foreign_write_locks_no_lease(herd: Broker) -> None:
+    """What was written to a lease's key without a time to live would stay for ever: it counts as free."""
+    async with herd.bus(Principal.SPAWNER) as bus:
+        foreign = await bus.js.publish(f"$KV.leases.{KEY}", b"somebody")
+        lease = Lease(bus, KEY, "first", ttl=2)
+        keeping = asyncio.create_task(lease.keep())
+        await asyncio.wait_for(lease.wait_held(), 20)
+        assert lease.fence > foreign.seq
+        keeping.cancel()
+
+
+async def test_whoever_sees_a_holder_is_well(herd: Broker) -> None:
+    """A replica that waits is well for as long as the holder renews, longer than three times the lease's life."""
+    async with herd.bus(Principal.SPAWNER) as bus:
+        first, second = Lease(bus, KEY, "first", ttl=1), Lease(bus, KEY, "second", ttl=1)
+        async with asyncio.timeout(30):
+            keeping = asyncio.create_task(first.keep())
+            await first.wait_held()
+            waiting = asyncio.create_task(second.keep())
+            begun = first._revision
+            while first._revision < begun + 12:  # four times its life
+                await asyncio.sleep(0.01)
+                assert second.problem() is None
+        keeping.cancel()
+        waiting.cancel()
+
+
+async def test_a_lease_that_nobody_can_take_is_a_problem(herd: Broker) -> None:
+    """Without a holder that anybody sees, readiness says so after three times the lease's life; and no more when held."""
+    async with herd.bus(Principal.CLIENT) as stranger, herd.bus(Principal.SPAWNER) as bus:
+        lease = Lease(stranger, KEY, "kept out", ttl=1)
+        assert lease.problem() is None
+        keeping = asyncio.create_task(lease.keep())
+        async with asyncio.timeout(30):
+            while lease.problem() is None:
+                await asyncio.sleep(0.01)
+        assert KEY in (lease.problem() or "")
+        keeping.cancel()
+        lease._bus = bus
+        keeping = asyncio.create_task(lease.keep())
+        await asyncio.wait_for(lease.wait_held(), 20)
+        assert lease.problem() is None
+        keeping.cancel()

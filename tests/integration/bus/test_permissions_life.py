@@ -130,7 +130,7 @@ def revoked_at_broker(herd: Broker) -> set[str]:
 
 
 def account_token(herd: Broker) -> str:
-    return held_token(herd.nats.directory, herd.identity.root_key("account").public) or ""
+    return held_token(herd.nats.directory, herd.identity.root_key("sandboxes").public) or ""
 
 
 async def test_an_older_account_token_at_the_next_start_does_not_undo_revocations(herd: Broker) -> None:
@@ -226,7 +226,7 @@ async def test_no_key_but_the_set_ups_makes_a_user_with_rights_of_its_own(herd: 
     keys, key = SpawnerKeys.read(herd.spawner_identity), Key.new(Kind.USER)
     signing = {
         "stranger": Key.new(Kind.ACCOUNT),
-        "account": herd.identity.root_key("account"),
+        "account": herd.identity.root_key("sandboxes"),
     }.get(signed_by) or getattr(keys, signed_by)
     token = sign_claims(widened(keys, key, "sbx-1"), signing, int(datetime.now(UTC).timestamp()))
     with pytest.raises(BusError):

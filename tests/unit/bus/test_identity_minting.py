@@ -144,7 +144,7 @@ def test_the_material_is_closed_to_others_and_made_once(identity: Identity) -> N
 def test_the_spawner_holds_neither_the_operators_key_nor_the_one_for_people(identity: Identity) -> None:
     """What it could do with its directory is mint sandboxes and sign the account's next token."""
     held = {path.read_text().strip() for path in identity.spawner.glob("*.nk")}
-    kept_back = {identity.root_key(name).seed for name in ("operator", "system", "account", "people")}
+    kept_back = {identity.root_key(name).seed for name in ("operator", "system", "herd", "services", "sandboxes", "people", "people-signing")}
     assert not held & kept_back
 
 
@@ -160,7 +160,7 @@ def test_an_unfinished_set_up_is_finished(tmp_path: Path) -> None:
 
 def test_the_account_is_signed_anew_only_when_its_rights_differ(identity: Identity) -> None:
     """The broker's newer token, with its revocations, is kept; after an upgrade they are carried over."""
-    account = identity.root_key("account").public
+    account = identity.root_key("sandboxes").public
     keys = SpawnerKeys.read(identity.spawner)
     held = sign_claims({**keys.account, "nats": {**keys.account["nats"], "revocations": {"U1": 9}}}, KEY, 5)
     assert identity.tokens(held, 10).accounts[account] == held

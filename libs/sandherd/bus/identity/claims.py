@@ -1,8 +1,9 @@
 """What the tokens say: operator, accounts and users as claims. Pure; `keys.sign_claims` makes tokens of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sandherd.bus.accounts import Account, exports, imports
 from sandherd.bus.permissions import (
     JOINER_PAYLOAD,
     WORKER_PAYLOAD,
@@ -42,20 +43,38 @@ def system_account(public_key: str, signing_key: str) -> Claims:
     return {"sub": public_key, "name": "SYS", "nats": nats}
 
 
-def herd_account(public_key: str, people_key: str, worker_key: str, joiner_key: str) -> Claims:
-    """The account where everything happens, with the whole permission of workers and joiners as templates."""
+def herd_account(keys: Mapping[Account, str], services_key: str) -> Claims:
+    """The account of the services, the streams and the buckets."""
+    return _account(Account.HERD, keys, {**_ACCOUNT, **_STORED}, [services_key])
+
+
+def people_account(keys: Mapping[Account, str], people_key: str) -> Claims:
+    """The account of clients and operators."""
+    return _account(Account.PEOPLE, keys, _ACCOUNT, [people_key])
+
+
+def sandboxes_account(keys: Mapping[Account, str], worker_key: str, joiner_key: str) -> Claims:
+    """The account of sandboxes, with the whole permission of workers and joiners as templates."""
+    scopes = [
+        _scope(worker_key, Principal.WORKER, worker_template(), WORKER_PAYLOAD, _WORKER_SUBSCRIPTIONS),
+        _scope(joiner_key, Principal.JOINER, joiner_template(), JOINER_PAYLOAD, 2),
+    ]
+    return _account(Account.SANDBOXES, keys, _ACCOUNT, scopes)
+
+
+def _account(
+    account: Account, keys: Mapping[Account, str], limits: Mapping[str, Any], signing_keys: Sequence[Any]
+) -> Claims:
     nats = {
         "type": "account",
         "version": _VERSION,
-        "limits": {**_ACCOUNT, **_STORED},
+        "limits": dict(limits),
         "default_permissions": {"pub": {}, "sub": {}},
-        "signing_keys": [
-            people_key,
-            _scope(worker_key, Principal.WORKER, worker_template(), WORKER_PAYLOAD, _WORKER_SUBSCRIPTIONS),
-            _scope(joiner_key, Principal.JOINER, joiner_template(), JOINER_PAYLOAD, 2),
-        ],
+        "signing_keys": list(signing_keys),
+        "exports": exports(account),
+        "imports": imports(account, keys),
     }
-    return {"sub": public_key, "name": "HERD", "nats": nats}
+    return {"sub": keys[account], "name": account.value, "nats": nats}
 
 
 def with_revocations(account: Claims, revoked: Mapping[str, int]) -> Claims:

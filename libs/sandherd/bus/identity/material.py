@@ -1,7 +1,7 @@
 """The keys of one herd on disk: made once, read by whoever mints with them.
 
-    <identity>/root/     keys that only setting up needs: operator, accounts, and the key that signs services and people
-    <identity>/spawner/  what the spawner holds: keys for workers, joiners and the account's next token
+    <identity>/root/     keys that only setting up needs: operator, accounts, and those that sign services and people
+    <identity>/spawner/  what the spawner holds: keys for workers, joiners and the next token of their account
     <identity>/broker/   tokens that the broker is started with; nothing secret
 
 Every directory is 0700 and every file 0600.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sandherd.bus.accounts import Account
 from sandherd.bus.identity import claims
 from sandherd.bus.identity.claims import Claims
 from sandherd.bus.identity.credentials import credentials_text, write_secret
@@ -22,9 +23,14 @@ _ROOT_KEYS: Final = {
     "operator": Kind.OPERATOR,
     "system": Kind.ACCOUNT,
     "system-signing": Kind.ACCOUNT,
-    "account": Kind.ACCOUNT,
+    "herd": Kind.ACCOUNT,
+    "services": Kind.ACCOUNT,
+    "sandboxes": Kind.ACCOUNT,
     "people": Kind.ACCOUNT,
+    "people-signing": Kind.ACCOUNT,
 }
+ACCOUNT_KEYS: Final = {Account.HERD: "herd", Account.SANDBOXES: "sandboxes", Account.PEOPLE: "people"}
+"""The name of each account's own key."""
 _SPAWNER_KEYS: Final = {
     "operator-signing": Kind.OPERATOR,
     "worker": Kind.ACCOUNT,
@@ -35,7 +41,7 @@ CLAIMS_CREDENTIALS: Final = "claims.creds"
 
 @dataclass(frozen=True)
 class SpawnerKeys:
-    """What the spawner mints and revokes with. `account` is the account's claims without revocations."""
+    """What the spawner mints and revokes with. `account` is the claims of the sandboxes' account, nothing revoked."""
 
     operator_signing: Key
     worker: Key
@@ -93,20 +99,25 @@ class Identity:
         return Key.read(self.root / f"{name}.nk")
 
     def tokens(self, held: str | None, now: int) -> BrokerTokens:
-        """What the broker is started with. `held` is the account's token that it has from before, if any.
+        """What the broker is started with. `held` is the sandboxes' account token that it has from before, if any.
 
-        The account is signed anew only if this version's permissions differ, and then with the revocations that were
-        in force: of two tokens made in one second the broker believes the one it is started with.
+        An account is signed anew only if this version's permissions differ, the sandboxes' then with the revocations
+        that were in force: of two tokens made in one second the broker believes the one it is started with.
         """
-        system, account = self.root_key("system").public, self.root_key("account").public
-        if json.loads((self.spawner / "account.json").read_text()) != self._account_claims():
-            self._write_account(now, revocations(held) if held else {})
+        if self._claims_held("sandboxes") != self._account_claims()["sandboxes"]:
+            held_revocations = revocations(held) if held else {}
             held = None
+            self._write_account("sandboxes", now, held_revocations)
+        for name in ("herd", "people"):
+            if self._claims_held(name) != self._account_claims()[name]:
+                self._write_account(name, now, {})
         accounts = {
-            system: (self.broker / "system.jwt").read_text(),
-            account: held or (self.broker / "account.jwt").read_text(),
+            self.root_key(name).public: (self.broker / f"{name}.jwt").read_text()
+            for name in ("system", "herd", "people", "sandboxes")
         }
-        return BrokerTokens((self.broker / "operator.jwt").read_text(), system, accounts)
+        if held:
+            accounts[self.root_key("sandboxes").public] = held
+        return BrokerTokens((self.broker / "operator.jwt").read_text(), self.root_key("system").public, accounts)
 
     def _write_tokens(self, now: int) -> None:
         if self.exists:
@@ -117,25 +128,35 @@ class Identity:
         write_secret(self.spawner / CLAIMS_CREDENTIALS, credentials_text(pushing, pusher.seed))
         account = sign_claims(claims.system_account(system, system_signing.public), signing, now)
         write_secret(self.broker / "system.jwt", account)
-        self._write_account(now, {})
+        for name in self._account_claims():
+            self._write_account(name, now, {})
         operator = self.root_key("operator")
         token = sign_claims(claims.operator(operator.public, signing.public, system), operator, now)
         # Last, because its presence says that everything else is there.
         write_secret(self.broker / "operator.jwt", token)
 
-    def _account_claims(self) -> Claims:
-        return claims.herd_account(
-            self.root_key("account").public,
-            self.root_key("people").public,
-            Key.read(self.spawner / "worker.nk").public,
-            Key.read(self.spawner / "joiner.nk").public,
-        )
+    def _account_claims(self) -> dict[str, Claims]:
+        keys = {account: self.root_key(name).public for account, name in ACCOUNT_KEYS.items()}
+        worker, joiner = (Key.read(self.spawner / f"{name}.nk").public for name in ("worker", "joiner"))
+        return {
+            "herd": claims.herd_account(keys, self.root_key("services").public),
+            "people": claims.people_account(keys, self.root_key("people-signing").public),
+            "sandboxes": claims.sandboxes_account(keys, worker, joiner),
+        }
 
-    def _write_account(self, now: int, revoked: Mapping[str, int]) -> None:
-        account, signing = self._account_claims(), Key.read(self.spawner / "operator-signing.nk")
+    def _claims_path(self, name: str) -> Path:
+        """Where an account's claims are: the sandboxes' with the spawner, who signs them again at each revocation."""
+        return self.spawner / "account.json" if name == "sandboxes" else self.root / f"{name}.json"
+
+    def _claims_held(self, name: str) -> Claims | None:
+        path = self._claims_path(name)
+        return dict(json.loads(path.read_text())) if path.exists() else None
+
+    def _write_account(self, name: str, now: int, revoked: Mapping[str, int]) -> None:
+        account, signing = self._account_claims()[name], Key.read(self.spawner / "operator-signing.nk")
         token = sign_claims(claims.with_revocations(account, revoked), signing, now)
-        write_secret(self.broker / "account.jwt", token)
-        write_secret(self.spawner / "account.json", json.dumps(account))
+        write_secret(self.broker / f"{name}.jwt", token)
+        write_secret(self._claims_path(name), json.dumps(account))
 
 
 def revocations(token: str) -> dict[str, int]:

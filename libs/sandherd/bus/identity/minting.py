@@ -6,10 +6,11 @@ Every name is checked here once more: a `*` in a user's name would turn the work
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from sandherd.bus.accounts import account_of
 from sandherd.bus.identity import claims
 from sandherd.bus.identity.credentials import credentials_text
 from sandherd.bus.identity.keys import Key, Kind, is_public_key, sign_claims
-from sandherd.bus.identity.material import Identity, SpawnerKeys
+from sandherd.bus.identity.material import ACCOUNT_KEYS, Identity, SpawnerKeys
 from sandherd.bus.permissions import (
     PEOPLE,
     SERVICES,
@@ -79,8 +80,7 @@ class Registrar:
     """The set-up's: credentials of services and people. They do not expire unless a life is given."""
 
     def __init__(self, identity: Identity, clock: Clock = utc_now) -> None:
-        self._signing = identity.root_key("people")
-        self._account = identity.root_key("account").public
+        self._identity = identity
         self._clock = clock
 
     def mint_service(self, service: Principal) -> str:
@@ -91,11 +91,11 @@ class Registrar:
         body = claims.user(
             key.public,
             name=service.value,
-            account=self._account,
+            account=self._account(service),
             principal=service,
             permissions=for_service(service),
         )
-        return self._file(body, key)
+        return self._file(body, key, "services")
 
     def mint_person(self, role: Principal, name: str, *, project: str | None = None, life: float | None = None) -> str:
         """A credentials file for a client of one project, or for an operator. Raises `UnsafeNameError`."""
@@ -105,13 +105,13 @@ class Registrar:
         body = claims.user(
             key.public,
             name=safe_name(name),
-            account=self._account,
+            account=self._account(role),
             principal=role,
             project=safe_project(project or "") if role is Principal.CLIENT else None,
             expires=None if life is None else int(self._clock().timestamp() + life),
             permissions=for_person(role, project, key.public),
         )
-        return self._file(body, key)
+        return self._file(body, key, "people-signing")
 
     def mint_provisioner(self, life: float = 60) -> str:
         """A credentials file for making streams, consumers and buckets: the JetStream API and nothing said."""
@@ -119,12 +119,16 @@ class Registrar:
         body = claims.user(
             key.public,
             name=PROVISIONER,
-            account=self._account,
+            account=self._account(Principal.SPAWNER),
             principal=Principal.OPERATOR,
             expires=int(self._clock().timestamp() + life),
             permissions=Permissions(publish=("$JS.API.>",), subscribe=(f"{inbox}.>",)),
         )
-        return self._file(body, key)
+        return self._file(body, key, "services")
 
-    def _file(self, body: claims.Claims, key: Key) -> str:
-        return credentials_text(sign_claims(body, self._signing, int(self._clock().timestamp())), key.seed)
+    def _account(self, principal: Principal) -> str:
+        return self._identity.root_key(ACCOUNT_KEYS[account_of(principal)]).public
+
+    def _file(self, body: claims.Claims, key: Key, signing: str) -> str:
+        token = sign_claims(body, self._identity.root_key(signing), int(self._clock().timestamp()))
+        return credentials_text(token, key.seed)
