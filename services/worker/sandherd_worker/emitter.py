@@ -19,6 +19,7 @@ from sandherd_worker.artifacts import make_artifact
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.fitting import NARROW, WIDE, Room, fit
 from sandherd_worker.redaction import Redactor
+from sandherd_worker.sound import sound
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Mark, Record
 
@@ -88,7 +89,7 @@ class Emitter:
             return narrow
 
     def _clean(self, data: EventData) -> dict[str, Any]:
-        """The fields without secrets and with strings that UTF-8 can carry."""
+        """The fields without secrets and with sound strings."""
         closed = _closed_fields(type(data))
         return {
             name: value if name in closed else self.redactor.value(_sound(value))
@@ -138,9 +139,9 @@ def _closed_fields(model: type[EventData]) -> set[str]:
 
 
 def _sound(value: Any) -> Any:
-    """The value with strings that UTF-8 can carry; an agent may say half a surrogate pair."""
+    """The value with its strings made sound, and the keys of its objects too."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return sound(value)
     if isinstance(value, dict):
         return {_sound(key): _sound(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -16,6 +16,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.telemetry import logs
 from sandherd_worker.diffs import preview
 from sandherd_worker.redaction import Redactor
+from sandherd_worker.sound import sound
 from sandherd_worker.tree import FileChange, WorkTree
 
 MAX_INLINE_CHARS: Final = 50_000
@@ -87,7 +88,11 @@ class FileTracker:
             await _set_within(self._stopping, _REST * (loop.time() - began))
 
     async def _notice(self) -> None:
-        """Wake the look when inotify tells of a change. Without it (no watches left), a look now and then remains."""
+        """Wake the look when inotify tells of a change.
+
+        Where it can't (no watches left, a name that is no UTF-8), a look now and then remains. What breaks within
+        watchfiles comes as a group.
+        """
         from watchfiles import awatch
 
         changes = awatch(
@@ -102,21 +107,22 @@ class FileTracker:
         try:
             async for _ in changes:
                 self._noticed.set()
-        except (OSError, RuntimeError) as error:
-            logs.get("files").warning("changes are only seen now and then", error=repr(error), every_seconds=_EVERY)
+        except* (OSError, RuntimeError) as errors:
+            reasons = [repr(error) for error in errors.exceptions]
+            logs.get("files").warning("changes are only seen now and then", errors=reasons, every_seconds=_EVERY)
 
     def _passes_over(self, path: str) -> bool:
         return self._tree.passes_over(os.path.relpath(path, self._work_dir))
 
     async def _event(self, found: FileChange) -> AgentFileEdited:
-        diff = None if found.change.diff is None else self._redactor.text(_sound(found.change.diff))
+        diff = None if found.change.diff is None else self._redactor.text(sound(found.change.diff))
         size = len(diff or "")
         reference = await self._put_aside((diff or "").encode()) if size > MAX_INLINE_CHARS else None
         self.changed.add(found.path)
         return AgentFileEdited(
-            file_path=_sound(found.path),
+            file_path=sound(found.path),
             change_type=cast('Literal["created", "modified", "deleted", "renamed"]', found.kind),
-            previous_path=None if found.previous_path is None else _sound(found.previous_path),
+            previous_path=None if found.previous_path is None else sound(found.previous_path),
             binary=found.change.binary,
             lines_added=found.change.added,
             lines_removed=found.change.removed,
@@ -131,11 +137,6 @@ class FileTracker:
 def _groups(changes: list[FileChange]) -> Iterator[list[FileChange]]:
     for start in range(0, len(changes), _TOGETHER):
         yield changes[start : start + _TOGETHER]
-
-
-def _sound(text: str) -> str:
-    """Text that UTF-8 can carry: a file's name may be any bytes."""
-    return text.encode("utf-8", "replace").decode()
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:
