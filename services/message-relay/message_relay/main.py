@@ -33,6 +33,7 @@ class Relay:
 
     async def deliver(self) -> None:
         """Deliver whenever the lease is held."""
+        self._service.health.add(LEASE, self._lease.problem)
         await together(self._lease.keep(), self._deliver_while_held())
 
     async def _deliver_while_held(self) -> None:

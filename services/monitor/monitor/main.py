@@ -35,6 +35,7 @@ def compose(settings: Settings) -> Service:
 
     async def watch() -> None:
         lease = Lease(service.bus, LEASE, service.instance)
+        service.health.add(LEASE, lease.problem)
         await together(lease.keep(), _watch_while_held(service, lease))
 
     service.background("watch", watch)

@@ -103,6 +103,7 @@ class Spawner:
             live, minter = Live(service.bus, service.meters), Minter(self._keys)
             runtimes: Mapping[str, Runtime] = {runtime.name: runtime}
             sweep = Lease(service.bus, SWEEP_LEASE, service.instance)
+            service.health.add(SWEEP_LEASE, sweep.problem)
             steps = Steps(live, runtimes, minter, revoker, self._plans(), self._rules(), self._settled, live.now())
             keeper = Keeper(live, sweep, steps)
             stack.push_async_callback(keeper.close)
@@ -127,6 +128,7 @@ class Spawner:
 
     async def _schedule(self, live: Live, keeper: Keeper) -> None:
         lease = Lease(self._service.bus, SCHEDULER_LEASE, self._service.instance)
+        self._service.health.add(SCHEDULER_LEASE, lease.problem)
         scheduler = Scheduler(live, lease, self._settings.max_sandboxes, keeper.wake, self._settings.check_interval)
         await together(lease.keep(), scheduler.run())
 
