@@ -4,18 +4,28 @@ It starts the whole stack in `build/demo`, gives an agent a task, shows what it 
 The exit status is 1 if anything of that did not happen.
 """
 
-import json
+import asyncio
 import os
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+
+from sandherd import stack
+from sandherd.client.context import Context
+from sandherd.client.errors import HerdError
+from sandherd.client.heard import kept as as_event
+from sandherd.client.herd import Herd
+from sandherd.client.sequencing import Event
+from sandherd.contracts.requests import Audit, SandboxView, TaskView
 
 ROOT: Final = Path(__file__).parent.parent
 HOME: Final = Path(os.environ.get("DEMO_HOME", ROOT / "build" / "demo"))
@@ -24,7 +34,7 @@ SCRIPT: Final = Path(AGENT).name if Path(AGENT).is_absolute() else AGENT
 RESULT: Final = "126410606437752"
 COMMAND_SECONDS: Final = 120
 
-Json = dict[str, Any]
+Row = tuple[str, str, str]
 console: Final = Console(highlight=False)
 
 
@@ -32,38 +42,48 @@ class DemoFailedError(Exception):
     """Something that was promised did not happen."""
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What the herd knows of the task, once it has ended."""
+
+    task: TaskView
+    sandbox: SandboxView
+    events: list[Event]
+    output: str
+    audit: Audit
+
+
 def main() -> int:
     """Run it all. Returns the exit status."""
-    begun = time.monotonic()
-    measured: list[tuple[str, str]] = []
+    begun, measured = time.monotonic(), list[Row]()
     try:
-        with _timed("stack up", measured):
+        with _timed("stack up: broker, database, four services", measured):
             sandherd("up")
         try:
             _work(measured)
         finally:
             with _timed("stack down", measured):
                 sandherd("down")
-        left = subprocess.run(_command(["status"]), cwd=ROOT, check=False, capture_output=True, text=True)
-        require("nothing runs here" in left.stderr, f"something of the stack still runs: {left.stdout}{left.stderr}")
-    except DemoFailedError as error:
+        left = [part.name for part in asyncio.run(stack.status(HOME)).parts if part.running]
+        require(not left, f"something of the stack still runs: {left}")
+    except (DemoFailedError, HerdError) as error:
         console.print(f"\n[bold red]failed:[/] {error}", soft_wrap=True)
         return 1
-    measured.append(("everything", f"{time.monotonic() - begun:.1f} s"))
+    measured.append(("everything", f"{time.monotonic() - begun:.1f} s", f"{_processor_seconds():.1f} s"))
     _show(measured)
     return 0
 
 
-def _work(measured: list[tuple[str, str]]) -> None:
-    before = {task["task"] for task in answer("tasks", "list")["tasks"]}
+def _work(measured: list[Row]) -> None:
+    submitted = time.time()
     with _timed("the task, as its user waited", measured):
         sandherd("run", "Compute C(50, 25)", "--file", AGENT, "--", "sh", SCRIPT)
-    tasks = [task for task in answer("tasks", "list")["tasks"] if task["task"] not in before]
-    require(len(tasks) == 1, f"one task was expected, {len(tasks)} were found")
-    task = tasks[0]
-    require(task["state"] == "completed", f"the task is {task['state']}: {task.get('error')}")
-    _look_back(task["sandbox"])
-    _measure(task, measured)
+    with _timed("the same, asked for by this program", measured):
+        kept = asyncio.run(_ask(submitted))
+    with _timed("looking back, four commands", measured):
+        _look_back(kept.task.sandbox or "")
+    _check(kept)
+    measured += _explained(kept)
 
 
 def _look_back(sandbox: str) -> None:
@@ -73,30 +93,54 @@ def _look_back(sandbox: str) -> None:
     sandherd("audit", sandbox)
 
 
-def _measure(task: Json, measured: list[tuple[str, str]]) -> None:
-    """Check what is kept against what was done, and note what it took."""
-    sandbox = task["sandbox"]
-    events = lines("events", task["task"])
-    edits = [event["data"] for event in events if event["type"] == "agent.file_edited"]
-    require([edit["change_type"] for edit in edits] == ["created", "modified"], f"the edits seen were {edits}")
-    require("-        result = result * (n - i) / (i + 1)" in edits[1]["full_diff"], "the diff is not the edit's")
-    output = "".join(chunk["text"] for chunk in lines("logs", sandbox))
-    require(f"C(50, 25) = {RESULT}, checked" in output, "the terminal does not show the result")
-    ended = answer("sandboxes", "get", sandbox)
-    require(ended["state"] == "terminated", f"the sandbox is {ended['state']}")
-    audit = answer("audit", sandbox)
-    stored = sum(source["stored"] for source in audit["sources"])
-    require(audit["missing"] == 0 and audit["unstored"] == 0, f"something is missing: {audit}")
-    require(all(source["closed"] for source in audit["sources"]), "a source has not said its last word")
-    started = next(event["time"] for event in events if event["type"] == "agent.started")
-    submitted = next(event["time"] for event in events if event["type"] == "task.submitted")
-    measured += [
-        ("submit → agent.started", f"{_between(submitted, started) * 1000:.0f} ms"),
-        ("events said / stored / missing", f"{len(events)} / {stored} / {audit['missing']}"),
-        ("stored twice, dead letters", f"0, {audit['dead']}"),
-        ("isolation", ended["isolation"]),
+async def _ask(since: float) -> Kept:
+    """Ask for everything over one connection, as a program does."""
+    async with Herd.connect(Context.resolve(home=HOME)) as herd:
+        tasks = [task for task in (await herd.tasks()).items if task.submitted_at.timestamp() >= since]
+        require(len(tasks) == 1, f"one task was expected, {len(tasks)} were found")
+        task = tasks[0]
+        require(task.state == "completed" and task.sandbox is not None, f"the task is {task.state}: {task.error}")
+        name = task.sandbox or ""
+        return Kept(
+            task=task,
+            sandbox=await herd.sandbox(name),
+            events=[as_event(event) async for event in herd.events(task=task.task)],
+            output="".join([chunk.text async for chunk in herd.output(name)]),
+            audit=await herd.audit(name),
+        )
+
+
+def _check(kept: Kept) -> None:
+    """Check what is kept against what was done."""
+    edits = [event.data for event in kept.events if event.type == "agent.file_edited"]
+    require([edit.change_type for edit in edits] == ["created", "modified"], f"the edits seen were {edits}")
+    require("-        result = result * (n - i) / (i + 1)" in (edits[1].full_diff or ""), "the diff is not the edit's")
+    require(f"C(50, 25) = {RESULT}, checked" in kept.output, "the terminal does not show the result")
+    require(kept.sandbox.state == "terminated", f"the sandbox is {kept.sandbox.state}")
+    audit = kept.audit
+    require(audit.missing == 0 and audit.unstored == 0, f"something is missing: {audit}")
+    require(all(source.closed for source in audit.sources), "a source has not said its last word")
+    stored = sum(source.stored for source in audit.sources)
+    require(stored == len(kept.events), f"{len(kept.events)} events were said and {stored} stored")
+
+
+def _explained(kept: Kept) -> list[Row]:
+    """Where the time of the task went, by its own events."""
+    at: dict[str, datetime] = {}
+    for event in kept.events:
+        at.setdefault(event.type, event.time)
+
+    def between(first: str, second: str) -> str:
+        return f"{(at[second] - at[first]).total_seconds() * 1000:.0f} ms"
+
+    audit = kept.audit
+    return [
+        ("submit → agent.started", between("task.submitted", "agent.started"), ""),
+        ("agent.started → agent.completed", between("agent.started", "agent.completed"), ""),
+        ("agent.completed → sandbox gone", between("agent.completed", "sandbox.terminated"), ""),
+        ("events said / missing / dead letters", f"{len(kept.events)} / {audit.missing} / {audit.dead}", ""),
+        ("isolation", kept.sandbox.isolation or "none", ""),
     ]
-    require(stored == len(events), f"{len(events)} events were said and {stored} stored")
 
 
 def sandherd(*arguments: str) -> None:
@@ -104,32 +148,6 @@ def sandherd(*arguments: str) -> None:
     console.print(f"\n[bold cyan]$ sandherd {' '.join(arguments)}[/]", soft_wrap=True)
     status = subprocess.run(_command(arguments), cwd=ROOT, timeout=COMMAND_SECONDS, check=False).returncode
     require(status == 0, f"`sandherd {arguments[0]}` ended with status {status}")
-
-
-def ask(*arguments: str) -> str:
-    """What a command prints as JSON. Raises `DemoFailedError` if it fails."""
-    done = subprocess.run(
-        _command([*arguments, "-o", "json"]),
-        cwd=ROOT,
-        timeout=COMMAND_SECONDS,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    require(done.returncode == 0, f"`sandherd {' '.join(arguments)}`: {done.stderr.strip()}")
-    return done.stdout
-
-
-def answer(*arguments: str) -> Json:
-    """The document that a command prints."""
-    document = json.loads(ask(*arguments))
-    require(isinstance(document, dict), f"`sandherd {' '.join(arguments)}` printed no object")
-    return dict(document)
-
-
-def lines(*arguments: str) -> list[Json]:
-    """The documents that a command prints, one in each line."""
-    return [json.loads(line) for line in ask(*arguments).splitlines()]
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
@@ -143,26 +161,30 @@ def require(condition: bool, otherwise: str) -> None:  # noqa: FBT001  # it read
 
 
 class _timed:  # noqa: N801  # used as a statement
-    """Notes how long the block took."""
+    """Notes how long the block took, and what CPU time its commands and this program used meanwhile."""
 
-    def __init__(self, what: str, measured: list[tuple[str, str]]) -> None:
-        self._what, self._measured, self._begun = what, measured, time.monotonic()
+    def __init__(self, what: str, measured: list[Row]) -> None:
+        self._what, self._measured = what, measured
+        self._begun, self._used = time.monotonic(), 0.0
 
     def __enter__(self) -> None:
-        self._begun = time.monotonic()
+        self._begun, self._used = time.monotonic(), _processor_seconds()
 
     def __exit__(self, *_: object) -> None:
-        self._measured.append((self._what, f"{time.monotonic() - self._begun:.1f} s"))
+        took, used = time.monotonic() - self._begun, _processor_seconds() - self._used
+        self._measured.append((self._what, f"{took:.1f} s", f"{used:.1f} s"))
 
 
-def _between(first: str, second: str) -> float:
-    return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+def _processor_seconds() -> float:
+    """User CPU time of this program and of the commands it ran; the stack's own processes are not among them."""
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(resource.getrusage(each).ru_utime for each in who)
 
 
-def _show(measured: list[tuple[str, str]]) -> None:
-    table = Table("measured", "", title="What it took", title_justify="left")
-    for what, figure in measured:
-        table.add_row(what, figure)
+def _show(measured: list[Row]) -> None:
+    table = Table("measured", "took", "CPU of the commands", title="Where the time went", title_justify="left")
+    for row in measured:
+        table.add_row(*row)
     console.print()
     console.print(table)
 

@@ -39,6 +39,9 @@ def test_the_demo_does_what_it_says(home: Path) -> None:
     assert "created binomial.py" in done.stdout
     assert "modified binomial.py" in done.stdout
     assert "submit → agent.started" in done.stdout
+    # A command costs its start: what the demo wants to know for itself, it asks without any.
+    assert done.stdout.count("$ sandherd ") == 7
+    assert "Where the time went" in done.stdout
 
 
 def test_the_demo_fails_when_the_work_was_not_done(home: Path) -> None:
