@@ -17,6 +17,7 @@ from sandherd.contracts.events.lifecycle import (
     SandboxEvent,
     SandboxFailed,
     SandboxSpawned,
+    SandboxTerminated,
     TaskEvent,
     TaskFailed,
     TaskSubmitted,
@@ -126,6 +127,7 @@ class SandboxRow:
     isolation: str | None = None
     requested_at: datetime | None = None
     running_at: datetime | None = None
+    unsaid: bool | None = None
 
     def absorb(self, event: Envelope[Any]) -> None:
         """Take in what a sandbox's event says."""
@@ -149,6 +151,7 @@ class SandboxRow:
         self.runtime = storable(data.runtime)
         self.reason = storable(getattr(data, "reason", None))
         self.error = storable(data.error) if isinstance(data, SandboxFailed) else None
+        self.unsaid = data.unsaid if isinstance(data, SandboxTerminated) else None
 
 
 @dataclass(slots=True)

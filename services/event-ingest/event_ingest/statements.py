@@ -62,6 +62,7 @@ _TYPES: Final = {
     "started_sequence": "integer",
     "attempt": "integer",
     "result": "text",
+    "unsaid": "boolean",
 }
 
 
@@ -114,7 +115,7 @@ FOLD_SANDBOXES: Final = _upsert(
     SandboxRow,
     "sandbox",
     [
-        _latest("state_sequence", "state", "state_at", "runtime", "reason", "error"),
+        _latest("state_sequence", "state", "state_at", "runtime", "reason", "error", "unsaid"),
         _said_once("isolation"),
         _folded("least", "requested_at", "running_at"),
         _folded("greatest", "task", "attempt"),

@@ -183,6 +183,24 @@ async def test_an_audit_with_gaps_fails(told: Neighbours, sandherd: Sandherd) ->
     assert "2 events are missing" in err
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without their agent's last word ({SANDBOX})"),
+        ({"conflicts": 2}, "2 events bear the number of another"),
+        ({"implausible": 1}, "1 sources say they said over a million"),
+    ],
+)
+async def test_an_audit_fails_for_what_is_not_missing_by_number(
+    told: Neighbours, sandherd: Sandherd, found: dict[str, Any], said: str
+) -> None:
+    """A sandbox that ended with something unsaid, and numbers that can't be a source's own, are status 1 too."""
+    await told.answer(INGEST, AskAudit, lambda _: an_audit(0).model_copy(update=found))
+    status, _, err = await sandherd("audit")
+    assert status == 1
+    assert said in err
+
+
 async def test_a_service_that_is_away_is_named(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """Who does not answer is named, with the command that shows what runs."""
     await neighbours.silence(AskEvents)

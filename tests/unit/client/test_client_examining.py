@@ -75,6 +75,9 @@ def test_a_clock_that_is_off_is_wrong(seconds: float, state: State) -> None:
     [
         (an_audit(), "history", State.RIGHT),
         (an_audit(missing=1), "history", State.WRONG),
+        (an_audit().model_copy(update={"unsaid": 1, "unsaid_sandboxes": ["sbx-1"]}), "history", State.WRONG),
+        (an_audit().model_copy(update={"conflicts": 1}), "history", State.WRONG),
+        (an_audit().model_copy(update={"implausible": 1}), "history", State.WRONG),
         (an_audit(unstored=20_000), "history lag", State.WORTH_A_LOOK),
         (an_audit(dead=2), "dead letters", State.WORTH_A_LOOK),
     ],

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sandherd.bus.identity import Bearer
+from sandherd.client.cli.auditing import audit_faults
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import STATUS_REMEDY, HerdError
 from sandherd.client.herd import Herd
@@ -106,9 +107,9 @@ def judge_audit(audit: Audit) -> list[Check]:
     if audit.unstored > MUCH_UNSTORED:
         lag = Check("history lag", State.WORTH_A_LOOK, lag.found, "run another event-ingest, or look at Postgres")
     gaps = Check("history", State.RIGHT, f"{audit.event_count} events of {audit.source_count} sources, none missing")
-    if audit.missing:
-        found = f"{audit.missing} events are missing"
-        gaps = Check("history", State.WRONG, found, "see which with `sandherd audit`")
+    faults = audit_faults(audit)
+    if faults:
+        gaps = Check("history", State.WRONG, "; ".join(faults), "see which with `sandherd audit`")
     letters = Check("dead letters", State.RIGHT, "none")
     if audit.dead:
         letters = Check("dead letters", State.WORTH_A_LOOK, str(audit.dead), "read them with `sandherd dead list`")

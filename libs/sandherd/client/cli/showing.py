@@ -5,6 +5,7 @@ from typing import Any
 
 from sandherd.client import heard
 from sandherd.client.cli import printing
+from sandherd.client.cli.auditing import audit_faults
 from sandherd.client.cli.choosing import Wanted
 from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.leaving import complain
@@ -106,20 +107,20 @@ async def audit(herd: Herd, sandbox: str | None, output: Format) -> int:
         printing.document(found)
     else:
         _print_audit(found)
-    if not found.missing:
-        return 0
-    complain(f"{found.missing} events are missing; if `unstored` is not 0, ask again when event-ingest has caught up")
-    return 1
+    faults = audit_faults(found)
+    for fault in faults:
+        complain(fault)
+    return 1 if faults else 0
 
 
 def _print_audit(found: Audit) -> None:
     if found.sources:
-        header = ("SOURCE", "STORED", "HIGHEST", "MISSING", "GAPS", "CLOSED")
+        header = ("SOURCE", "STORED", "HIGHEST", "MISSING", "GAPS", "CONFLICTS", "CLOSED")
         printing.table(
             header,
             [
-                [source.source, source.stored, source.highest, source.missing, _gaps(source.gaps), source.closed]
-                for source in found.sources
+                [one.source, one.stored, one.highest, one.missing, _gaps(one.gaps), one.conflicts, one.closed]
+                for one in found.sources
             ],
         )
         print()
@@ -128,6 +129,9 @@ def _print_audit(found: Audit) -> None:
             "sources": found.source_count,
             "events": found.event_count,
             "missing": found.missing,
+            "conflicts": found.conflicts,
+            "implausible": found.implausible,
+            "unsaid": found.unsaid,
             "duplicates refused": found.duplicates_refused,
             "unstored": found.unstored,
             "dead letters": found.dead,

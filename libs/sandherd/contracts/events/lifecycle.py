@@ -152,6 +152,8 @@ class SandboxTerminated(SandboxEvent):
     reason: str
     lived_seconds: Seconds = 0
     exit_code: Whole | None = None
+    unsaid: bool = False
+    """Whether something that its agent had said could not be published by then."""
 
 
 class SandboxFailed(SandboxEvent):

@@ -110,6 +110,8 @@ class SourceAudit(BaseModel):
     """The first hundred."""
     closed: bool
     """Whether the source has said its last word, so that nothing is missing at the end either."""
+    conflicts: int = 0
+    """Events that bear a number which another event of the source has."""
 
 
 class Audit(BaseModel):
@@ -120,10 +122,19 @@ class Audit(BaseModel):
     source_count: int
     event_count: int
     missing: int
+    """Numbers that were not stored, of all sources but the implausible ones."""
     duplicates_refused: int
     unstored: int
     """What the stream holds that is not stored yet."""
     dead: int
+    conflicts: int = 0
+    """Events that bear a number which another event of their source has: not both can be the source's own word."""
+    implausible: int = 0
+    """Sources with a number over a million beyond what is stored of them: forged rather than lost."""
+    unsaid: int = 0
+    """Sandboxes that have ended without their agent's last word: what it had not said by then is not known."""
+    unsaid_sandboxes: list[SafeName] = Field(default_factory=list)
+    """The first hundred of them."""
 
 
 class AskAudit(Request[Audit]):

@@ -14,11 +14,15 @@ from event_ingest.ingest import CONSUMER
 from sandherd.bus.connection import Bus
 from sandherd.contracts.reading import AGENT_SOURCE
 from sandherd.contracts.requests import AskAudit, Audit, Gap, SourceAudit
+from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.streams import BY_CONSUMER
 
 MOST_SOURCES: Final = 200
 """Of those with gaps, so many are looked at number by number."""
 MOST_GAPS: Final = 100
+MOST_MISSING: Final = 1_000_000
+"""A source that lacks more than this has not lost it: nobody says so much. It would drown what others have lost."""
+MOST_UNSAID: Final = 100
 
 # A source is whole when it has as many events as its highest number says, and their numbers add up to what 1, 2, 3 …
 # up to it do: the sum shows a number that was used twice beside one that is missing.
@@ -42,7 +46,9 @@ with voice as (
 _TOTALS: Final = f"""
 {_VOICES}
 select count(*) as sources, coalesce(sum(stored), 0)::bigint as events,
-    coalesce(sum(greatest(highest - stored, 0)) filter (where not whole), 0)::bigint as lacking
+    coalesce(sum(highest - stored) filter (where highest - stored between 1 and {MOST_MISSING}), 0)::bigint as lacking,
+    count(*) filter (where highest - stored > {MOST_MISSING}) as implausible,
+    coalesce(sum(stored - highest) filter (where stored > highest), 0)::bigint as surplus
 from judged
 """  # noqa: S608  # a statement of ours
 _SHOWN: Final = f"""
@@ -61,6 +67,17 @@ with seen as (
 select first, last, sum(last - first + 1) over ()::bigint as missing
 from gap where first <= last order by first limit {MOST_GAPS}
 """  # noqa: S608  # a statement of ours
+# A sandbox that never spoke has nothing to close, unless the spawner found something that it could not say. One that
+# was recovered later has its last word, and is no longer among them.
+_UNSAID: Final = f"""
+select b.sandbox, count(*) over () as unsaid
+from sandboxes b left join sources v
+    on v.project = b.project and v.entity = b.sandbox and v.source = '{AGENT_SOURCE}' || b.sandbox
+where b.state in ({", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))})
+    and ($1::text is null or b.project = $1) and ($2::text is null or b.sandbox = $2)
+    and not coalesce(v.closing >= v.highest, b.unsaid is not true)
+order by b.project, b.sandbox limit {MOST_UNSAID}
+"""  # noqa: S608  # a statement of ours
 
 
 @dataclass(frozen=True)
@@ -68,9 +85,11 @@ class _Look:
     """What the database says at one moment."""
 
     sources: list[SourceAudit]
-    source_count: int
-    event_count: int
+    totals: Any
     missing: int
+    conflicts: int
+    unsaid: int
+    unsaid_sandboxes: list[str]
     duplicates: int
 
 
@@ -82,17 +101,21 @@ async def answer_audit(database: Database, bus: Bus, question: AskAudit, project
     """
     unstored = await count_unstored(bus)
     look = await _look(database, question, project)
-    if look.missing and not unstored:
+    if (look.missing or look.unsaid) and not unstored:
         # Batches are stored side by side, so that a later one may be seen before an earlier one.
         look = await _look(database, question, project)
     return Audit(
         sources=look.sources,
-        source_count=look.source_count,
-        event_count=look.event_count,
+        source_count=look.totals["sources"],
+        event_count=look.totals["events"],
         missing=look.missing,
         duplicates_refused=look.duplicates,
         unstored=unstored,
         dead=await _count_dead(bus),
+        conflicts=look.conflicts,
+        implausible=look.totals["implausible"],
+        unsaid=look.unsaid,
+        unsaid_sandboxes=look.unsaid_sandboxes,
     )
 
 
@@ -118,33 +141,46 @@ async def _look(database: Database, question: AskAudit, project: str) -> _Look:
         totals: Any = await connection.fetchrow(_TOTALS, *bound)
         shown = await connection.fetch(_SHOWN, *bound)
         judged = [await _judge(connection, row) for row in shown]
+        unsaid = await connection.fetch(_UNSAID, *bound)
         duplicates = await connection.fetchval(
             "select coalesce(sum(duplicates), 0)::bigint from refusals where $1::text is null or project = $1", bound[0]
         )
     return _Look(
         sources=judged,
-        source_count=totals["sources"],
-        event_count=totals["events"],
+        totals=totals,
         missing=_missing(totals["lacking"], shown, judged),
+        conflicts=_conflicts(totals["surplus"], shown, judged),
+        unsaid=unsaid[0]["unsaid"] if unsaid else 0,
+        unsaid_sandboxes=[row["sandbox"] for row in unsaid],
         duplicates=duplicates,
     )
 
 
 def _missing(lacking: int, shown: Sequence[Any], judged: Sequence[SourceAudit]) -> int:
     """Exact for the sources that were looked at number by number, and by their counts for the rest."""
-    counted: int = sum(max(row["highest"] - row["stored"], 0) for row in shown if not row["whole"])
-    return lacking - counted + sum(source.missing for source in judged)
+    plausible = [place for place, row in enumerate(shown) if row["highest"] - row["stored"] <= MOST_MISSING]
+    counted: int = sum(max(shown[place]["highest"] - shown[place]["stored"], 0) for place in plausible)
+    return lacking - counted + sum(judged[place].missing for place in plausible)
+
+
+def _conflicts(surplus: int, shown: Sequence[Any], judged: Sequence[SourceAudit]) -> int:
+    """The same for numbers that were used more than once."""
+    counted: int = sum(max(row["stored"] - row["highest"], 0) for row in shown)
+    return surplus - counted + sum(source.conflicts for source in judged)
 
 
 async def _judge(connection: Connection, row: Any) -> SourceAudit:
     gaps = [] if row["whole"] else await connection.fetch(_GAPS, row["project"], row["source"], row["entities"])
     source: str = row["source"]
+    missing: int = gaps[0]["missing"] if gaps else 0
     return SourceAudit(
         source=source,
         sandbox=source.removeprefix(AGENT_SOURCE) if source.startswith(AGENT_SOURCE) else row["sandbox"],
         stored=row["stored"],
         highest=row["highest"],
-        missing=gaps[0]["missing"] if gaps else 0,
+        missing=missing,
         gaps=[Gap(first=gap["first"], last=gap["last"]) for gap in gaps],
         closed=row["closing"] >= row["highest"],
+        # Of the numbers up to the highest, all but the missing ones were used, and each once is right.
+        conflicts=row["stored"] - (row["highest"] - missing),
     )

@@ -77,7 +77,9 @@ def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> Sandbox
     reason = record.reason or "ended"
     moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, keys=())
     lived = max(0.0, (now - record.requested_at).total_seconds())
-    said = SandboxTerminated(runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code)
+    said = SandboxTerminated(
+        runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code, unsaid=unsaid
+    )
     return moved.saying(now, said)
 
 
