@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,7 @@ class PartStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class StackStatus:
-    """A stack as it stands. `phase` is `stopped` when its supervisor does not run."""
+    """A stack as it stands. `phase` is what its parts are found to be, whatever was written down."""
 
     home: Path
     phase: Phase
@@ -111,13 +112,22 @@ async def status(home: Path) -> StackStatus:
     parts = await asyncio.gather(*(_look_at(name, process) for name, process in record.processes.items()))
     return StackStatus(
         home=place.path,
-        phase=record.phase if supervised or record.phase is Phase.FAILED else Phase.STOPPED,
+        phase=phase_of(record.phase, parts, supervised=supervised),
         supervisor_pid=record.supervisor.pid if supervised else None,
         nats_url=record.nats_url,
         database_url=record.database_url,
         parts=tuple(parts),
         error=record.error,
     )
+
+
+def phase_of(written: Phase, parts: Iterable[PartStatus], *, supervised: bool) -> Phase:
+    """How far a stack is: by what its supervisor wrote while that lives, and by what its parts are found to be."""
+    seen = list(parts)
+    if not supervised:
+        left = any(part.running for part in seen)
+        return Phase.UNSUPERVISED if left else Phase.FAILED if written is Phase.FAILED else Phase.STOPPED
+    return Phase.NOT_READY if written is Phase.READY and not all(part.ready for part in seen) else written
 
 
 async def _look_at(name: str, process: ProcessRecord) -> PartStatus:

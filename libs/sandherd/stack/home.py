@@ -62,6 +62,10 @@ class Phase(StrEnum):
 
     STARTING = "starting"
     READY = "ready"
+    NOT_READY = "not ready"
+    """All was ready, and some part is not any more. Never written down: it is found by looking."""
+    UNSUPERVISED = "unsupervised"
+    """Parts run, and the supervisor that held them does not. Never written down either."""
     STOPPING = "stopping"
     FAILED = "failed"
     STOPPED = "stopped"

@@ -105,7 +105,8 @@ async def test_a_killed_supervisor_leaves_nothing_after_the_next_up(home: Path) 
     os.kill(before.supervisor_pid, signal.SIGKILL)
     await until(lambda: _answer(not record.supervisor.alive))
     orphaned = await status(home)
-    assert orphaned.phase is Phase.STOPPED
+    assert orphaned.phase is Phase.UNSUPERVISED
+    assert not orphaned.ready
     assert all(part.running for part in orphaned.parts)
     after = await up(home)
     assert after.ready

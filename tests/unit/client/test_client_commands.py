@@ -14,6 +14,7 @@ import typer.main
 
 from sandherd.client.cli.app import app
 from sandherd.client.cli.leaving import status_of
+from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, write_record
 
 ROOT: Any = typer.main.get_command(app)
 
@@ -210,3 +211,17 @@ def test_nothing_running_is_said_with_the_remedy(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["phase"] == "stopped"
     assert status_of(["down", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["ended"] == []
+
+
+def test_a_stack_without_its_supervisor_is_said_with_the_remedy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The first line does not say that it is stopped while it runs, and what recovers it is named."""
+    place = Home(tmp_path / "orphaned")
+    place.make()
+    killed = ProcessRecord(pid=ourselves().pid, mark="another")
+    write_record(place, StackRecord(phase=Phase.READY, supervisor=killed, processes={"nats": ourselves()}))
+    assert status_of(["--home", str(place.path), "status"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("unsupervised ")
+    assert "`sandherd up`" in said.err

@@ -6,11 +6,13 @@ import stat
 import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.access import let_enter, let_read
+from sandherd.stack.control import PartStatus, phase_of
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
 from sandherd.stack.keeping import LONGEST_WAIT, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
@@ -130,3 +132,25 @@ def test_the_way_to_a_directory_is_opened_for_passing_only(tmp_path: Path) -> No
     home.chmod(0o700)
     let_enter(home / "postgres" / "data", "nobody")
     assert stat.S_IMODE(home.stat().st_mode) == 0o701
+
+
+@pytest.mark.parametrize(
+    ("written", "supervised", "running", "ready", "found"),
+    [
+        (Phase.READY, True, True, True, Phase.READY),
+        (Phase.READY, True, True, False, Phase.NOT_READY),
+        (Phase.READY, True, False, False, Phase.NOT_READY),
+        (Phase.STARTING, True, True, False, Phase.STARTING),
+        (Phase.READY, False, True, True, Phase.UNSUPERVISED),
+        (Phase.STOPPING, False, True, False, Phase.UNSUPERVISED),
+        (Phase.READY, False, False, False, Phase.STOPPED),
+        (Phase.FAILED, False, False, False, Phase.FAILED),
+    ],
+)
+def test_the_headline_says_what_the_parts_are(
+    written: Phase, supervised: bool, running: bool, ready: bool, found: Phase
+) -> None:
+    """Ready only while every part is, stopped only if none runs, and unsupervised if they run by themselves."""
+    well = PartStatus(name="nats", pid=1, running=supervised or running, ready=supervised or running)
+    parts = [well, PartStatus(name="monitor", pid=2, running=running, ready=ready)]
+    assert phase_of(written, parts, supervised=supervised) is found

@@ -104,6 +104,8 @@ def _row(part: "PartStatus") -> list[object]:
 def _trouble(found: "StackStatus") -> str:
     if not any(part.running for part in found.parts):
         return "nothing runs here; start it with `sandherd up`"
+    if found.phase == "unsupervised":
+        return "nobody looks after the stack: its supervisor was killed; `sandherd up` starts it anew, and agents go on"
     tired = [part.name for part in found.parts if not part.ready]
     what = f"{', '.join(tired)} not ready" if tired else f"the stack is {found.phase}"
     return f"{what}; the logs are in {found.home / 'logs'}, and `sandherd doctor` looks further"
