@@ -30,6 +30,7 @@ async def end_all(runtime: Runtime, grace: float) -> list[str]:
 async def _end(runtime: Runtime, sandbox: str, grace: float) -> bool:
     try:
         await runtime.stop(sandbox, grace)
+        await runtime.leave(sandbox)
     except (RuntimeFailedError, OSError) as error:
         _log.error("a sandbox does not end", sandbox=sandbox, error=repr(error))
         return False

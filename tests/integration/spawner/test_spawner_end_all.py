@@ -70,6 +70,21 @@ async def test_one_that_does_not_listen_is_killed(
     assert not [process for process in found if process.alive()]
 
 
+async def test_nothing_of_it_is_left_in_the_kernel(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """The control groups are gone, those of the stack too; how a sandbox ended is known to the next spawner."""
+    runtime = await open_process(DEAF)
+    if not runtime.groups.parents():
+        pytest.skip("this host lets nobody make control groups")
+    await start(runtime, eventually, plan_for("sbx-one"), plan_for("sbx-two"))
+    assert runtime.groups.sandboxes() == {"sbx-one", "sbx-two"}
+    assert await end_all(runtime, 0.1) == []
+    await runtime.close()
+    assert not [parent for parent in runtime.groups.parents() if parent.exists()]
+    assert [seen.end and seen.end.out_of_memory for seen in await runtime.find_all()] == [False, False]
+
+
 async def test_one_that_can_not_be_ended_is_named_and_keeps_no_other_alive(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,9 @@ class Runtime(Protocol):
     async def stop(self, sandbox: str, grace: float) -> None:
         """Ask the worker to end, wait up to `grace` seconds, then end every process of the sandbox."""
 
+    async def leave(self, sandbox: str) -> None:
+        """Give back what a stopped sandbox holds of the host beside its files, but nothing that tells how it ended."""
+
     async def look(self, sandbox: str) -> Seen | None:
         """The sandbox as it is, or None if there is none."""
 

@@ -127,6 +127,11 @@ class ProcessRuntime:
         """Put the directory back where sandboxes live."""
         self.layout.take_back(sandbox)
 
+    async def leave(self, sandbox: str) -> None:
+        """Remove the control groups of what has ended, unless they alone tell what killed it."""
+        if not self.groups.kills(sandbox):
+            await self.ending.remove_groups(self.layout.place(sandbox))
+
     async def close(self) -> None:
         """Stop watching; the sandboxes live on."""
         await end(list(self._watches.values()))
