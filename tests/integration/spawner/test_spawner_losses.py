@@ -201,6 +201,10 @@ async def test_what_could_not_be_said_is_said_when_that_is_mended(
 
         await person.eventually(counted)
         assert [entry.name for entry in (person.home / "kept").iterdir()] == [view.sandbox]
+        state = person.home / "kept" / view.sandbox / "state"
+        assert {"task.json", "joiner.creds", "worker.nk"}.isdisjoint(entry.name for entry in state.iterdir())
+        ended = next(event for event in person.events if event["type"] == "sandbox.terminated")
+        assert ended["data"]["unsaid"] is True
         await person.all_gone()
     assert "agent.shutdown" not in person.types(view.sandbox)
     async with spawner().running():

@@ -155,6 +155,27 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     assert (outside / "precious").exists()
 
 
+def test_what_is_put_aside_holds_no_secret(tmp_path: Path) -> None:
+    """Neither the task with its secrets nor a key, whatever an agent made of them; the spool and the log stay."""
+    layout = Layout(tmp_path / "sandboxes", tmp_path / "kept")
+    place = layout.place("sbx-1")
+    place.make()
+    (tmp_path / "precious").touch()
+    place.write_secret(place.task, "hunter2")
+    place.joiner.mkdir()
+    (place.joiner / "seed").touch()
+    (place.state / "worker.nk").symlink_to(tmp_path / "precious")
+    (place.folder / "run" / "task.json.0123456789abcdef").write_text("hunter2")
+    (place.state / "spool").mkdir()
+    place.state.chmod(0)
+    kept = layout.keep("sbx-1")
+    assert sorted(entry.name for entry in (kept / "state").iterdir()) == ["spool"]
+    assert not list((kept / "run").iterdir())
+    assert (tmp_path / "precious").exists()
+    layout.take_back("sbx-1")
+    assert (place.state / "spool").is_dir()
+
+
 def test_a_run_that_nobody_claimed_is_used_again(tmp_path: Path) -> None:
     """So that a start that died half-way does not count as a life of the worker."""
     place = Layout(tmp_path, tmp_path / "kept").place("sbx-1")

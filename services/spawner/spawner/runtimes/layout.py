@@ -18,6 +18,8 @@ from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_na
 
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
+_WORKERS_KEY: Final = ("worker.nk", "worker.new")
+"""The worker's own key, and half of one."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
 
 
@@ -113,6 +115,19 @@ class Place:
             file.write(text)
         part.replace(path)
 
+    def forget_secrets(self) -> None:
+        """Remove what lets its holder in, and the task with its secrets. A recovery is given them anew."""
+        if self.state.is_symlink() or not self.state.is_dir():
+            return
+        self.state.chmod(_OWN)  # the agent may have taken our rights away
+        names = (self.joiner.name, self.task.name)
+        halves = [part for name in names for part in (self.folder / "run").glob(f"{name}.*")]
+        for path in (self.joiner, self.task, *(self.state / name for name in _WORKERS_KEY), *halves):
+            if path.is_dir() and not path.is_symlink():
+                _remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+
     def runs(self) -> list[Run]:
         """The runs there were, oldest first."""
         folder = self.folder / "run"
@@ -155,7 +170,8 @@ class Layout:
             _remove_tree(place.folder)
 
     def keep(self, sandbox: str) -> Path:
-        """Put a sandbox's directory aside, where no sweep looks, and return where."""
+        """Put a sandbox's directory aside, where no sweep looks, and return where. Its secrets are not kept."""
+        self.place(sandbox).forget_secrets()
         self.aside.mkdir(mode=_OWN, parents=True, exist_ok=True)
         kept = self.aside / safe_name(sandbox, "sandbox")
         self.place(sandbox).folder.rename(kept)
