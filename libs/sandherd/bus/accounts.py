@@ -10,10 +10,12 @@ and a reply comes back to the asker's own account, where it can do nothing.
     HERD        the services, the streams and the buckets
 """
 
+import itertools
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from sandherd.contracts.streams import live_subject
 from sandherd.contracts.subjects import TABLE, Mood, Principal, Subject
 
 
@@ -45,7 +47,10 @@ def exports(account: Account) -> list[dict[str, Any]]:
     """What others may reach in this account, as its claims say it."""
     if account is Account.HERD:
         asked = [_entry(row, "service") for outer in _OUTER for row in _said_in(outer)]
-        return _unique([*asked, *(_entry(row, "stream") for row in _heard_by_people())])
+        told = [
+            {"name": row.name, "subject": live_subject(row.pattern()), "type": "stream"} for row in _heard_by_people()
+        ]
+        return [*_unique(asked), *told]
     return [_entry(row, "service") for row in _asked_of(account)]
 
 
@@ -55,7 +60,7 @@ def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any
         return [_entry(row, "service", keys[outer]) for outer in _OUTER for row in _asked_of(outer)]
     found = [_entry(row, "service", keys[Account.HERD]) for row in _said_in(account)]
     if account is Account.PEOPLE:
-        found += [_entry(row, "stream", keys[Account.HERD]) for row in _heard_by_people()]
+        found += [_told(row, keys[Account.HERD]) for row in _heard_by_people()]
     return found
 
 
@@ -84,6 +89,22 @@ def _heard_by_people() -> list[Subject]:
 def _entry(row: Subject, kind: str, account: str | None = None) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": row.name, "subject": row.pattern(), "type": kind}
     return entry | ({"account": account} if account else {})
+
+
+def _told(row: Subject, account: str) -> dict[str, Any]:
+    """What is stored is told again on a subject of its own; people hear it under the one that it was said on.
+
+    The broker hands on to a third account nothing that came from a second one; and so they hear what is kept, once.
+    """
+    places = itertools.count(1)
+    local = ".".join(f"${next(places)}" if part == "*" else part for part in row.pattern().split("."))
+    return {
+        "name": row.name,
+        "subject": live_subject(row.pattern()),
+        "local_subject": local,
+        "type": "stream",
+        "account": account,
+    }
 
 
 def _unique(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from nats.js.api import (
     ConsumerConfig,
     DeliverPolicy,
     DiscardPolicy,
+    RePublish,
     RetentionPolicy,
     StorageType,
     StreamConfig,
@@ -20,7 +21,7 @@ from nats.js.api import (
 from nats.js.errors import APIError, NotFoundError
 
 from sandherd.bus.permissions import consumers_of, streams_of
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream, live_subject
 from sandherd.contracts.subjects import Principal
 
 _COMPARED: Final = (
@@ -37,6 +38,7 @@ _COMPARED: Final = (
     "allow_msg_ttl",
     "deny_delete",
     "subject_delete_marker_ttl",
+    "republish",
 )
 _OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
 _COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending")
@@ -72,7 +74,12 @@ def stream_config(stream: Stream) -> StreamConfig:
         duplicate_window=stream.duplicate_window,
         num_replicas=1,
         allow_direct=True,
+        republish=_republish(stream.subjects[0]) if stream.told_live else None,
     )
+
+
+def _republish(subject: str) -> RePublish:
+    return RePublish(src=subject, dest=live_subject(subject))
 
 
 def bucket_config(bucket: Bucket) -> StreamConfig:

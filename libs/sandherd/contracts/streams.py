@@ -35,6 +35,8 @@ class Stream:
     max_messages_per_subject: int = -1
     refuse_when_full: bool = False
     duplicate_window: float = 120.0
+    told_live: bool = False
+    """Whether each message, once it is stored, is also published for people who listen (`live_subject`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +68,20 @@ class Bucket:
         return f"KV_{self.name}"
 
 
+LIVE: Final = "sandherd.live"
+
+
+def live_subject(subject: str) -> str:
+    """Where what was stored on this subject is published again, inside the herd's account, for people to be told."""
+    return f"{LIVE}.{subject}"
+
+
 STREAMS: Final[tuple[Stream, ...]] = (
     Stream(
         name="EVENTS",
         subjects=(f"{PREFIX}.event.>",),
         says="Everything that happened; the truth for what is happening.",
+        told_live=True,
         max_age=7 * _DAY,
         max_bytes=8192 * _MIB,
         duplicate_window=300.0,
@@ -96,6 +107,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         name="OUTPUT",
         subjects=(f"{PREFIX}.output.>",),
         says="Terminal output, short-lived.",
+        told_live=True,
         max_age=6 * _HOUR,
         max_bytes=2048 * _MIB,
         max_messages_per_subject=10_000,

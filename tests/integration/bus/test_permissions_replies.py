@@ -117,3 +117,26 @@ async def test_a_reply_subject_reaches_nobody_else(herd: Broker, principal: Prin
         for document in heard:
             with pytest.raises(ValidationError):
                 InboxMessage.model_validate_json(document)
+
+
+async def test_people_hear_what_is_kept_and_hear_it_once(herd: Broker) -> None:
+    """What a sandbox says reaches a client of its project under the same subject, once however often it is said."""
+    heard: list[str] = []
+
+    async def on_message(msg: Msg) -> None:
+        heard.append(msg.data.decode())
+
+    async with (
+        herd.bus(Principal.CLIENT, project="p1") as client,
+        herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
+        herd.bus(Principal.WORKER, project="p2", sandbox="sbx-2") as stranger,
+    ):
+        await client.client.subscribe("sandherd.v1.event.p1.>", cb=on_message)
+        await settled(client)
+        await stranger.publish("sandherd.v1.event.p2.sbx-2.agent.message", b"not for p1", msg_id="x")
+        for number in (1, 1, 2, 2, 3):
+            await worker.publish("sandherd.v1.event.p1.sbx-1.agent.message", b"%d" % number, msg_id=str(number))
+        async with asyncio.timeout(10):
+            while "3" not in heard:
+                await asyncio.sleep(0.01)
+    assert heard == ["1", "2", "3"]
