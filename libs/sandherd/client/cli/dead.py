@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests import DeadLetter
 
 app = group("Dead letters, for operators: list, show, requeue.", "sandherd dead list")
-HEADER = ("NUMBER", "SERVICE", "REASON", "SUBJECT", "BYTES", "SINCE", "WHY")
+HEADER = ("NUMBER", "PROJECT", "SERVICE", "REASON", "SUBJECT", "BYTES", "SINCE", "WHY")
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="Its number, as `dead list` shows it.", min=1)]
 
 
@@ -25,23 +25,26 @@ def list_dead(
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Dead letters, newest first."""
+    """Dead letters, newest first.
+
+    Of all projects that the credential is for, unless one is named.
+    """
     from sandherd.client.cli.printing import answer
-    from sandherd.client.cli.talking import talk
+    from sandherd.client.cli.talking import talk_as_operator
 
     async def work(herd: "Herd") -> int:
         found = await herd.dead_letters(service=service, limit=limit, cursor=cursor)
         answer(output, found, HEADER, [_row(letter) for letter in found.letters])
         return 0
 
-    return talk(ctx, work, project=project, role="operator")
+    return talk_as_operator(ctx, work, project=project)
 
 
 @app.command("show", epilog=example("sandherd dead show 17"))
 def show_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """One dead letter, with what it said."""
     from sandherd.client.cli.printing import document, facts, safe
-    from sandherd.client.cli.talking import talk
+    from sandherd.client.cli.talking import talk_as_operator
 
     async def work(herd: "Herd") -> int:
         letter = await herd.dead_letter(number)
@@ -53,7 +56,7 @@ def show_dead(ctx: typer.Context, number: Number, project: Project = None, outpu
         print(f"\n{safe(letter.payload or '')}")
         return 0
 
-    return talk(ctx, work, project=project, role="operator")
+    return talk_as_operator(ctx, work, project=project)
 
 
 @app.command("requeue", epilog=example("sandherd dead requeue 17"))
@@ -61,7 +64,7 @@ def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, ou
     """Have the service that gave it up try it again. It leaves the dead letters when that succeeds."""
     from sandherd.client.cli.leaving import complain
     from sandherd.client.cli.printing import document
-    from sandherd.client.cli.talking import talk
+    from sandherd.client.cli.talking import talk_as_operator
 
     async def work(herd: "Herd") -> int:
         found = await herd.requeue(number)
@@ -74,12 +77,24 @@ def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, ou
         complain(f"dead letter {number}: {found.outcome}, {found.detail}; read it with `sandherd dead show {number}`")
         return 1
 
-    return talk(ctx, work, project=project, role="operator")
+    return talk_as_operator(ctx, work, project=project)
+
+
+def project_of(subject: str) -> str | None:
+    """The project that a message was about, by its subject; None for what is no subject of ours."""
+    from sandherd.contracts.subjects import PREFIX
+
+    kind, *rest = subject.removeprefix(f"{PREFIX}.").split(".")
+    if not subject.startswith(f"{PREFIX}.") or not rest:
+        return None
+    # An event's subject begins with its project; a command's ends with it.
+    return rest[0] if kind == "event" else rest[-1]
 
 
 def _row(letter: "DeadLetter") -> list[object]:
     return [
         letter.number,
+        project_of(letter.subject),
         letter.service,
         letter.reason.code,
         letter.subject,

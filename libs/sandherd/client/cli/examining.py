@@ -112,7 +112,9 @@ def judge_audit(audit: Audit) -> list[Check]:
         gaps = Check("history", State.WRONG, "; ".join(faults), "see which with `sandherd audit`")
     letters = Check("dead letters", State.RIGHT, "none")
     if audit.dead:
-        letters = Check("dead letters", State.WORTH_A_LOOK, str(audit.dead), "read them with `sandherd dead list`")
+        letters = Check(
+            "dead letters", State.WORTH_A_LOOK, f"{audit.dead} in all projects", "read them with `sandherd dead list`"
+        )
     return [lag, gaps, letters]
 
 

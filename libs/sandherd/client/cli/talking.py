@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 import typer
 
 from sandherd.client.cli.options import Place
-from sandherd.client.context import Context, Role
+from sandherd.client.context import Context, Role, holder
 from sandherd.client.errors import ServiceAwayError
 from sandherd.client.herd import Herd
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.telemetry import logs
 
@@ -22,6 +24,19 @@ Work = Callable[[Herd], Awaitable[int]]
 def talk(ctx: typer.Context, work: Work, *, project: str | None = None, role: Role = "client") -> int:
     """Connect and do the work. Returns the exit status."""
     return asyncio.run(_talk(where(ctx, project=project, role=role), work))
+
+
+def talk_as_operator(ctx: typer.Context, work: Work, *, project: str | None = None) -> int:
+    """The same as an operator: about all projects, unless one is named or the credential is for one."""
+    return asyncio.run(_talk(everywhere(where(ctx, project=project, role="operator")), work))
+
+
+def everywhere(context: Context) -> Context:
+    """The place with all projects meant, where none is named and its credential is for all of them."""
+    named = context.sources.get("project", "default") != "default"
+    if named or context.credentials is None or holder(context.credentials).project is not None:
+        return context
+    return replace(context, project=FLEET, sources={**context.sources, "project": "credential"})
 
 
 def where(ctx: typer.Context, *, project: str | None = None, role: Role = "client") -> Context:
