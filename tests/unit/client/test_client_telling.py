@@ -13,6 +13,7 @@ from sandherd.client import heard
 from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.picture import draw, steps
 from sandherd.client.cli.printing import safe, safe_terminal
+from sandherd.client.cli.showing import in_time
 from sandherd.client.cli.telling import LONGEST_DIFF, diff, gap, tell
 from sandherd.client.sequencing import Missing
 from sandherd.contracts.events import EVENTS
@@ -51,6 +52,26 @@ def test_every_type_of_event_can_be_drawn() -> None:
     )
     assert len(list(draw([page], PLAIN))) > len(EVENTS) // 2
     assert steps([]) == []
+
+
+def test_a_trajectory_does_not_go_back_in_time() -> None:
+    """Its rows are in the order of their times, and those of one moment in the order of the stream."""
+    envelope = next(golden()).envelope
+    times = [
+        "2026-11-20T12:00:02+00:00",
+        "2026-11-20T12:00:01.5Z",
+        "2026-11-20T12:00:01.500000Z",
+        "2026-11-20T12:00:00Z",
+    ]
+    stored = [StoredEvent(stream_sequence=n, envelope=envelope | {"time": time}) for n, time in enumerate(times)]
+    page = Trajectory(
+        sandbox_id="sbx-one",
+        events=[stored[0], stored[2], stored[1], stored[3]],
+        heartbeat_summary=HeartbeatSummary(count=0),
+        total_events=4,
+        trajectory_events=4,
+    )
+    assert [event.stream_sequence for event in in_time(page).events] == [3, 1, 2, 0]
 
 
 def test_a_newer_event_is_told_with_its_fields() -> None:

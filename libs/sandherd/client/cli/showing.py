@@ -1,6 +1,7 @@
 """What the commands about the past print, as it was or as it comes."""
 
 import sys
+from datetime import datetime
 from typing import Any
 
 from sandherd.client import heard
@@ -64,7 +65,7 @@ def complain_of_gaps(following: Following) -> None:
 
 async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
     """The picture of a run."""
-    pages = [page async for page in herd.trajectory(sandbox)]
+    pages = [in_time(page) async for page in herd.trajectory(sandbox)]
     if not pages[-1].total_events:
         await herd.sandbox(sandbox)
     if output is Format.JSON:
@@ -73,6 +74,14 @@ async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
     for text in draw(pages, Paint.for_screen()):
         print(text)
     return 0
+
+
+def in_time(page: Trajectory) -> Trajectory:
+    """A page with its events in the order of their times, as far as these tell; then in that of the stream."""
+    ordered = sorted(
+        page.events, key=lambda stored: (datetime.fromisoformat(stored.envelope["time"]), stored.stream_sequence)
+    )
+    return page.model_copy(update={"events": ordered})
 
 
 def _joined(pages: list[Trajectory]) -> Trajectory:
