@@ -1,15 +1,89 @@
 """What is said and what is kept of a sandbox and a task that have ended."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
+from sandherd.contracts.commands import CancelTask, CommandHarness, SubmitTask, TaskSpec
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.states import SandboxState
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks import decisions as of_task
+from spawner.tasks.record import TaskRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
+SECRET = "correct-horse-battery"
+SHORT = "k3yz"
+
+
+def submission(**changes: object) -> Envelope[SubmitTask]:
+    given = {
+        "text": f"use {SECRET} now and {SHORT * 3}",
+        "harness": CommandHarness(argv=["curl", f"-Htoken:{SECRET}"]),
+        "env": {"TOKEN": SECRET, "PIN": SHORT, "URL": f"http://h/?t={SECRET}", "LEVEL": "info"},
+        "secret_env": frozenset({"TOKEN", "PIN"}),
+        "files": {"key.txt": f"{SECRET} in a file"},
+    }
+    spec = TaskSpec(**{**given, **changes})  # type: ignore[arg-type]
+    return wrap(
+        SubmitTask(task="task-1", spec=spec), SubmitTask.type, source="/sandherd/client/x", sequence=1, project="p1",
+        subject="task-1", time=NOW,
+    )  # fmt: skip
+
+
+def running(command: Envelope[SubmitTask]) -> TaskRecord:
+    record = of_task.submitted(command, NOW, f"00-{'a' * 32}-{'b' * 16}-01")
+    return of_task.running(of_task.assigned(record, "sbx-1", NOW), "sbx-1", NOW)
+
+
+def completed(record: TaskRecord) -> TaskRecord:
+    outcome = AgentCompleted(turn=1, agent_type="command", final_output=f"it is {SECRET}")
+    return of_task.ended(record, "sbx-1", outcome, NOW)
+
+
+def failed(record: TaskRecord) -> TaskRecord:
+    return of_task.failed(record, f"no {SECRET}", "internal", NOW)
+
+
+def cancelled(record: TaskRecord) -> TaskRecord:
+    return of_task.cancelled(record, CancelTask(task="task-1", reason=f"{SECRET} leaked"), NOW)
+
+
+@pytest.mark.parametrize("end", [completed, failed, cancelled])
+def test_nothing_of_a_secret_is_said_or_outlives_its_task(end: Callable[[TaskRecord], TaskRecord]) -> None:
+    """Before the end it is in no event and in nothing that is shown; after it, not in the record either."""
+    before = running(submission())
+    assert before.spec.env["TOKEN"] == SECRET
+    assert before.view(whole=True).text == "use [redacted] now and [red[red[red"
+    after = end(before)
+    for document in (*after.outbox, after.model_dump_json(), before.view(whole=True).model_dump_json()):
+        assert SECRET not in document
+        assert SHORT not in document
+    assert "in a file" not in after.model_dump_json()
+    assert (after.spec.env["LEVEL"], after.spec.env["TOKEN"]) == ("info", "")
+    assert TaskRecord.model_validate_json(after.model_dump_json(exclude_defaults=True)) == after
+
+
+def test_the_longest_text_full_of_secrets_stays_readable() -> None:
+    """What stands for a secret is no longer than it, or the record could no longer be read."""
+    after = failed(running(submission(text=SHORT * (16 * 1024))))
+    assert TaskRecord.model_validate_json(after.model_dump_json()) == after
+
+
+def test_a_repeated_command_is_the_same_task_after_its_end() -> None:
+    """The very command always; another only where nothing was forgotten, as it can't be compared otherwise."""
+    command = submission()
+    after = completed(running(command))
+    assert of_task.same_task(after, command)
+    assert not of_task.same_task(after, submission())
+    assert not of_task.same_task(after, submission(files={}, env={}, secret_env=frozenset()))
+    plain: dict[str, object] = {"files": {}, "env": {}, "secret_env": frozenset()}
+    assert of_task.same_task(completed(running(submission(**plain))), submission(**plain))
+    assert not of_task.same_task(completed(running(submission(**plain))), submission(**plain, text="another"))
 
 
 @pytest.mark.parametrize("unsaid", [True, False])

@@ -63,7 +63,7 @@ class Commands:
             return DONE
         record = of_task.submitted(command, delivery.at, new_traceparent())
         held, ours = await self._live.tasks.create(record)
-        if not ours and not of_task.same_task(held.record, submit):
+        if not ours and not of_task.same_task(held.record, command):
             return Dead(_taken(submit.task))
         await self._live.tasks.flush(held)
         return DONE

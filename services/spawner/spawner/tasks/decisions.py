@@ -45,8 +45,16 @@ def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str) -> 
     )
 
 
-def same_task(record: TaskRecord, task: SubmitTask) -> bool:
-    """Whether the command asks for what the record already is."""
+def same_task(record: TaskRecord, command: Envelope[SubmitTask]) -> bool:
+    """Whether the command asks for what the record already is, as far as that is known.
+
+    Of a task that has ended, secrets and files are forgotten: then only the very command that began it is the same.
+    """
+    if record.life == command.id.hex:
+        return True
+    task = command.data
+    if record.ended and (task.spec.secret_env or task.spec.files):
+        return False
     return record.spec == task.spec and record.submitted_by == task.submitted_by
 
 
@@ -70,7 +78,8 @@ def ended(record: TaskRecord, sandbox: str, outcome: Outcome, now: datetime) -> 
     if isinstance(outcome, AgentFailed):
         return failed(record, outcome.error, outcome.error_type, now, result=result)
     moved = record.entering(TaskState.COMPLETED, ended_at=now, result=result)
-    return moved.saying(now, TaskCompleted(attempt=record.attempt, sandbox=sandbox, result=result))
+    said = TaskCompleted(attempt=record.attempt, sandbox=sandbox, result=result)
+    return moved.saying(now, said).forgetting()
 
 
 def failed(
@@ -80,9 +89,8 @@ def failed(
     moved = record.entering(
         TaskState.FAILED, ended_at=now, error=error, error_type=error_type, result=result or record.result
     )
-    return moved.saying(
-        now, TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
-    )
+    said = TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
+    return moved.saying(now, said).forgetting()
 
 
 def cancelled(record: TaskRecord, command: CancelTask, now: datetime) -> TaskRecord:
@@ -90,15 +98,10 @@ def cancelled(record: TaskRecord, command: CancelTask, now: datetime) -> TaskRec
     if record.ended:
         return record
     moved = record.entering(TaskState.CANCELLED, ended_at=now, error=command.reason or None, error_type="cancelled")
-    return moved.saying(
-        now,
-        TaskCancelled(
-            attempt=record.attempt,
-            sandbox=record.sandbox,
-            reason=command.reason,
-            cancelled_by=command.cancelled_by,
-        ),
+    said = TaskCancelled(
+        attempt=record.attempt, sandbox=record.sandbox, reason=command.reason, cancelled_by=command.cancelled_by
     )
+    return moved.saying(now, said).forgetting()
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:

@@ -1,15 +1,20 @@
 """A task as it is kept in the bucket `tasks`."""
 
+from datetime import datetime
 from typing import Any, Final, Self
 
 from pydantic import AwareDatetime, Field
 
 from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.events import EventData
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TASK_ENDED, TaskState, checked
 from spawner.records.record import Record
+from spawner.tasks.secrets import forgotten, hidden
 
+_FREE: Final[tuple[str, ...]] = ("task", "error", "reason", "result")
+"""The members of a task's events in which anything may stand; in the others stand names and words of ours."""
 SHOWN: Final = 300
 """How many characters of a long text a list shows."""
 
@@ -58,14 +63,33 @@ class TaskRecord(Record):
         checked(self.state, state)
         return self.model_copy(update={"state": state, **changes})
 
+    def saying(self, now: datetime, *said: EventData) -> Self:
+        """The record with these events to be published, without the task's secrets."""
+        return super().saying(now, *(self._without_secrets(data) for data in said))
+
+    def forgetting(self) -> Self:
+        """The record of a task that has ended, once its end is said: neither secrets nor files are needed any more."""
+        return self.model_copy(
+            update={
+                "spec": forgotten(self.spec),
+                "error": hidden(self.error, self.spec),
+                "result": hidden(self.result, self.spec),
+            }
+        )
+
+    def _without_secrets(self, data: EventData) -> EventData:
+        free = {name: hidden(getattr(data, name), self.spec) for name in _FREE if name in type(data).model_fields}
+        return data.model_copy(update=free)
+
     def view(self, *, whole: bool) -> TaskView:
         """The task as it is shown; texts are cut short unless the whole is asked for."""
+        text = hidden(self.spec.text, self.spec)
         return TaskView(
             project=self.project,
             task=self.task,
             state=self.state,
             attempt=self.attempt,
-            text=self.spec.text if whole else self.spec.text[:SHOWN],
+            text=text if whole else text[:SHOWN],
             harness=self.spec.harness.kind,
             runtime=self.spec.runtime,
             sandbox=self.sandbox,
