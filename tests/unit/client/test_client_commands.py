@@ -225,3 +225,19 @@ def test_a_stack_without_its_supervisor_is_said_with_the_remedy(
     said = capsys.readouterr()
     assert said.out.startswith("unsupervised ")
     assert "`sandherd up`" in said.err
+
+
+def test_a_harness_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a runtime that is none is: by name, with the option that names another."""
+    assert status_of(["run", "x", "--harness", "claude", "--", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "no harness 'claude'; there is: command" in said
+    assert "--harness" in said
+
+
+def test_the_help_says_what_a_file_is_called_in_the_work_tree(capsys: pytest.CaptureFixture[str]) -> None:
+    """A relative path keeps its folders; any other becomes its last name."""
+    assert status_of(["run", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "keeps the folders of a relative path" in said
+    assert "absolute one, or one with .., becomes its last name" in said

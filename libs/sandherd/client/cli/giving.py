@@ -28,7 +28,13 @@ def run(  # noqa: PLR0913  # one parameter per option
     harness: Annotated[str, typer.Option("--harness", help="The kind of agent: command.")] = "command",
     runtime: Annotated[str, typer.Option("--runtime", help="Where its sandbox is made: process.")] = "process",
     file: Annotated[
-        list[Path] | None, typer.Option("--file", metavar="PATH", help="A text file for the work tree; again for more.")
+        list[Path] | None,
+        typer.Option(
+            "--file",
+            metavar="PATH",
+            help="A text file for the work tree; again for more. It keeps the folders of a relative path; "
+            "an absolute one, or one with .., becomes its last name.",
+        ),
     ] = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", metavar="K=V", help="A variable of the program; again for more.")

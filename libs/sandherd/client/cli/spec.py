@@ -3,10 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final, get_args
 
 from sandherd.client.errors import HerdError, made
-from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
+from sandherd.contracts.commands import MAX_FILES_BYTES, CommandHarness, TaskSpec
 from sandherd.contracts.errors import Code
+
+HARNESSES: Final[tuple[str, ...]] = get_args(CommandHarness.model_fields["kind"].annotation)
+"""The kinds of agent that a task may name."""
 
 
 def spec(  # one parameter per option
@@ -27,6 +31,13 @@ def spec(  # one parameter per option
             "no program is named",
             field="argv",
             remedy='put it after --, as in `sandherd run "TASK" -- python3 agent.py`',
+        )
+    if harness not in HARNESSES:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"there is no harness {harness[:60]!r}; there is: {', '.join(HARNESSES)}",
+            field="harness",
+            remedy="name another one with --harness",
         )
     secrets = variables(secret, os.environ)
     return made(
