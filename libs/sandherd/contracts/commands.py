@@ -16,6 +16,8 @@ RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pa
 Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024, pattern=r"^[^\x00]*$")]
 Argument = Annotated[str, StringConstraints(max_length=32_000, pattern=r"^[^\x00]*$")]
 """What the kernel takes as one argument or variable: no NUL, and under 128 KiB in any script (execve(2))."""
+Note = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+"""What services repeat in their events, where no NUL may stand."""
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
 
 
@@ -96,7 +98,7 @@ class SubmitTask(Command):
     type: ClassVar[str] = "spawner.submit_task"
     task: SafeName
     spec: TaskSpec
-    submitted_by: str | None = None
+    submitted_by: Note | None = None
 
 
 class CancelTask(Command):
@@ -104,8 +106,8 @@ class CancelTask(Command):
 
     type: ClassVar[str] = "spawner.cancel_task"
     task: SafeName
-    reason: str = ""
-    cancelled_by: str | None = None
+    reason: Note = ""
+    cancelled_by: Note | None = None
 
 
 class TerminateSandbox(Command):
@@ -113,7 +115,7 @@ class TerminateSandbox(Command):
 
     type: ClassVar[str] = "spawner.terminate_sandbox"
     sandbox: SafeName
-    reason: str
+    reason: Note
 
 
 MessageType = Literal["user_message", "interrupt", "guardian_nudge", "system"]
@@ -127,6 +129,6 @@ class SendMessage(Command):
     sandbox: SafeName
     content: Text
     message_type: MessageType = "user_message"
-    sender_id: str | None = None
-    correlation_id: str | None = None
+    sender_id: Note | None = None
+    correlation_id: Note | None = None
     expires_seconds: Annotated[int, Field(ge=1, le=7 * 86_400)] = 3600

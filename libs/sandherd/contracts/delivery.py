@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from sandherd.contracts.commands import MessageType, Text
+from sandherd.contracts.commands import MessageType, Note, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 
@@ -33,4 +33,4 @@ class Receipt(BaseModel):
 
     message: SafeName
     outcome: Literal["acknowledged", "rejected"]
-    reason: str | None = None
+    reason: Note | None = None

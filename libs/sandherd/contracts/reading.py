@@ -1,6 +1,7 @@
 """Reading what was said: the bytes, against the subject they came on. Bad input ends here, with a typed error."""
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from sandherd.contracts.commands import COMMANDS, Command
 from sandherd.contracts.envelope import Envelope, parse, schema_urn
@@ -9,6 +10,9 @@ from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.subjects import BY_NAME, Mood, read_event_subject
 
+_UUID_VERSION: Final = 7
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""A NUL as JSON writes it; after another backslash the same letters are only text."""
 AGENT_SOURCE = "/sandherd/sandbox/"
 """With the sandbox's name after it, the only source that a worker may speak as."""
 
@@ -26,6 +30,7 @@ def read_event(subject: str, document: bytes) -> Envelope[EventData]:
         )
     event = parse(document, model)
     _check_agrees(event, event_type, project, entity)
+    _check_keepable(event, document)
     return event
 
 
@@ -41,6 +46,16 @@ def read_command(subject: str, document: bytes) -> Envelope[Command]:
             _check_agrees(command, command_type, names["project"], command.subject)
             return command
     raise ContractError(Code.UNKNOWN_TYPE, f"{subject[:120]!r} is no command of this version", field="type")
+
+
+def _check_keepable(event: Envelope[Any], document: bytes) -> None:
+    """Raise `ContractError` for an id that does not order by time, and for a NUL, which Postgres has no text for."""
+    if event.id.version != _UUID_VERSION:
+        raise ContractError(Code.INVALID_FIELD, "id: it is no UUIDv7", field="id", remedy="see RFC 9562, 5.7")
+    if b"\\u0000" in document and _NUL.search(document):
+        raise ContractError(
+            Code.INVALID_FIELD, "data: a NUL is in a text", field="data", remedy="replace it, as by U+FFFD"
+        )
 
 
 def _check_agrees(said: Envelope[Any], said_type: str, project: str, entity: str) -> None:

@@ -14,7 +14,7 @@ def _story(script: Any) -> list[Any]:
     events += script.messages("sbx-1", 3)
     events += [script.heartbeat("sbx-1"), script.heartbeat("sbx-1")]
     events += [
-        script.spawner("task.submitted", "task-2", **retried, task="t\x00", harness="command", runtime="process"),
+        script.spawner("task.submitted", "task-2", **retried, task="t", harness="command", runtime="process"),
         script.spawner("task.assigned", "task-2", **retried, sandbox="sbx-2"),
         script.spawner("sandbox.requested", "sbx-2", **retried, runtime="process"),
         script.spawner("sandbox.failed", "sbx-2", **retried, runtime="process", error="no", error_type="start"),
@@ -83,7 +83,7 @@ def _check_sense(tables: Any) -> None:
         "sbx-3",
         "enough",
     )
-    assert second["text"] == "t\N{REPLACEMENT CHARACTER}"
+    assert second["text"] == "t"
     assert [(row["sandbox"], row["state"], row["task"], row["attempt"]) for row in tables["sandboxes"]] == [
         ("sbx-1", "terminated", "task-1", 1),
         ("sbx-2", "failed", "task-2", 1),

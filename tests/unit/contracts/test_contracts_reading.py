@@ -1,5 +1,6 @@
 """Whatever comes on a subject, only a typed error comes out: with its code, its field, and nothing of the payload."""
 
+import json
 from typing import Any
 
 import jsonschema
@@ -74,7 +75,8 @@ def test_what_is_read_can_be_said_again(document: Json) -> None:
         event = read_event(subject, encode(document))
         assert read_event(subject, event.to_json()) == event
     else:
-        assert problem.code is Code.INVALID_JSON
+        nul = (Code.INVALID_FIELD, "data") if "\\u0000" in json.dumps(document) else None
+        assert problem.code is Code.INVALID_JSON or (problem.code, problem.field) == nul
 
 
 @given(documents, st.data())
@@ -138,6 +140,8 @@ def test_an_event_on_the_subject_of_another_is_refused(document: Json, other: Js
         ("time", "2026-11-20T12:00:00", Code.INVALID_FIELD),
         ("time", 1_700_000_000, Code.INVALID_FIELD),
         ("traceparent", "00-short", Code.INVALID_FIELD),
+        ("id", "9f0c0b1e-6f0a-4c56-8a5e-0a4f3b8f9b11", Code.INVALID_FIELD),
+        ("id", "00000000-0000-0000-0000-000000000000", Code.INVALID_FIELD),
     ],
 )
 def test_a_wrong_attribute_is_refused_by_name(attribute: str, value: Json, code: Code) -> None:
@@ -163,6 +167,42 @@ def test_the_word_nan_in_a_text_is_no_number() -> None:
     document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.message")
     said = changed(document, ("data", "content"), put("NaN and Infinity"))
     assert refusal(read_event, subject_of(document), encode(said)) is None
+
+
+@pytest.mark.parametrize("said", ["\x00", "a\x00b", "\\\x00", ["x", {"y": "\x00"}], {"\x00": 1}])
+def test_a_nul_is_refused_at_any_depth(said: Json) -> None:
+    """No text of Postgres can hold it: kept, it would break every question about what is in an event."""
+    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.tool_use")
+    problem = refusal(read_event, subject_of(document), encode(changed(document, ("data", "input"), put({"x": said}))))
+    assert problem is not None
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data")
+
+
+@pytest.mark.parametrize("said", [r"\u0000", r"\\u0000", "u0000", "\\", "\x01"])
+def test_text_that_only_speaks_of_a_nul_is_taken(said: str) -> None:
+    """An agent may write about the escape of a NUL, as code does."""
+    document = next(said for said in EVENT_DOCUMENTS if said["type"] == "agent.message")
+    assert refusal(read_event, subject_of(document), encode(changed(document, ("data", "content"), put(said)))) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "member"),
+    [
+        ("spawner.submit_task", "submitted_by"),
+        ("spawner.cancel_task", "reason"),
+        ("spawner.cancel_task", "cancelled_by"),
+        ("spawner.terminate_sandbox", "reason"),
+        ("message-relay.send_message", "sender_id"),
+        ("message-relay.send_message", "correlation_id"),
+    ],
+)
+def test_a_command_brings_no_nul_into_an_event(kind: str, member: str) -> None:
+    """What services repeat in events of their own is refused before they do."""
+    document = next(said for said in DOCUMENTS if said["type"] == kind)
+    said = changed(document, ("data", member), put("a\x00"))
+    problem = refusal(read_command, subject_of(document), encode(said))
+    assert problem is not None
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, f"data.{member}")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document["type"])

@@ -186,3 +186,12 @@ def test_a_run_that_nobody_claimed_is_used_again(tmp_path: Path) -> None:
     assert place.new_run().folder.name == "1"
     assert shim.read_claim(first) is None
     assert shim.read_exit(first) is None
+
+
+def test_the_last_line_of_a_log_can_be_said(tmp_path: Path) -> None:
+    """Whatever bytes a worker wrote: no NUL, which no event may hold, and nothing that is no UTF-8."""
+    place = Layout(tmp_path, tmp_path / "kept").place("sbx-1")
+    place.make()
+    run = place.new_run()
+    run.log.write_bytes(b"first\nno\0such\xff module\n")
+    assert shim.read_last_line(run) == "no?such\N{REPLACEMENT CHARACTER} module"

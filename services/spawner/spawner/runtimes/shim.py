@@ -80,7 +80,7 @@ def read_last_line(run: Run) -> str:
     try:
         with run.log.open("rb") as log:
             log.seek(max(0, run.log.stat().st_size - _TAIL))
-            lines = log.read().decode(errors="replace").strip().splitlines()
+            lines = log.read().replace(b"\0", b"?").decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
     return lines[-1][:_TAIL] if lines else ""
