@@ -51,6 +51,7 @@ class Connection:
         self._source = f"/sandherd/client/{new_uuid()}"
         self._said = 0
         self._told: set[Callable[[bool], None]] = set()
+        self._told_commands: set[Callable[[Envelope[Any]], None]] = set()
         self._refusals: dict[asyncio.Future[str], str] = {}
         watch.reconnected = lambda: self._tell(connected=True)
         watch.closed = lambda: self._tell(connected=False)
@@ -109,6 +110,8 @@ class Connection:
             )
         said = self._enveloped(command, about)
         subject = command_subject(command.type, self.project)
+        for tell in list(self._told_commands):
+            tell(said)
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
                 await self._unless_refused(subject, self.bus.publish_command(said))
@@ -143,6 +146,11 @@ class Connection:
         """Be told of every reconnect (True) and of the connection's end (False). Returns how to be told no more."""
         self._told.add(tell)
         return lambda: self._told.discard(tell)
+
+    def on_command(self, tell: Callable[[Envelope[Any]], None]) -> Callable[[], None]:
+        """Be told of every command just before it is given. Returns how to be told no more."""
+        self._told_commands.add(tell)
+        return lambda: self._told_commands.discard(tell)
 
     def _tell(self, *, connected: bool) -> None:
         for tell in list(self._told):

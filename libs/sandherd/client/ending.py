@@ -51,7 +51,9 @@ class Ending:
         return True
 
     def begin_anew(self) -> Event | None:
-        """Another task of the same name begins. Returns the end of the earlier one."""
+        """Another task of the same name begins. Returns the end of the earlier one; one's own refusal stays the end."""
+        if self.final is not None and self._mender.refuses(self.final):
+            return None
         earlier, self.final, self._since = self.final, None, None
         return earlier
 

@@ -1,16 +1,26 @@
 """What a caller of the herd may have to deal with: one error, with a code, the field and what to do about it."""
 
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import UnsafeNameError, safe_name
 
+if TYPE_CHECKING:
+    from sandherd.contracts.envelope import Envelope
+    from sandherd.contracts.events.lifecycle import TaskRejected
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 STATUS_REMEDY: Final = "see what runs with `sandherd status`"
 NAME_REMEDY: Final = "copy it from `sandherd tasks list` or `sandherd sandboxes list`"
+
+_REFUSED_REMEDIES: Final = {
+    "spec.runtime": "name another one with --runtime",
+    "task": "submit it under a name of its own",
+    "project": "name one with --project",
+}
 
 
 class HerdError(Exception):
@@ -52,6 +62,15 @@ class NotReachedError(HerdError):
 def broken(error: ContractError) -> HerdError:
     """The same refusal, as what a caller expects."""
     return HerdError(error.problem)
+
+
+def refused(event: "Envelope[TaskRejected]") -> HerdError:
+    """Why a task was not taken, from the event that says so."""
+    field = event.data.field
+    remedy = _REFUSED_REMEDIES.get(field or "", f"change {field or 'it'}, and submit it again")
+    return HerdError.of(
+        Code.INVALID_FIELD, f"{event.subject} was not taken: {event.data.reason}", field=field, remedy=remedy
+    )
 
 
 def checked_name(name: str, field: str) -> str:

@@ -7,7 +7,7 @@ history away the live part goes on, and `missing` says what could not be shown.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -37,6 +37,7 @@ class Following:
         self._ending = Ending(target, self._mender, self._now)
         # At once, not when it is read: a slow reader must not miss the beginning of a sandbox.
         self._listener = Listener(link, self._join_if_new)
+        self._hear_no_commands: Callable[[], None] = lambda: None
         self._ready: deque[Event] = deque()
         self._catching: AsyncGenerator[Event] | None = None
         self._behind = not fresh
@@ -80,6 +81,7 @@ class Following:
     async def close(self) -> None:
         """Hear no more."""
         self._over = True
+        self._hear_no_commands()
         if self._catching is not None:
             await self._catching.aclose()
             self._catching = None
@@ -88,6 +90,7 @@ class Following:
     async def _start(self) -> None:
         if not self._listener.started:
             self._listener.start()
+            self._hear_no_commands = self._link.on_command(self._mender.submitted)
             await self._listener.listen(*self._target.subjects())
             await self._link.settle()
             self._began_at = self._now()

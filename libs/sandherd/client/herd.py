@@ -8,12 +8,12 @@ from typing import Any, Final, Literal
 from sandherd.client import questions, sending
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import HerdError, checked_name, made, refused
 from sandherd.client.following import Following
 from sandherd.client.mending import Patience
 from sandherd.client.questions import Listing
 from sandherd.client.sending import Delivery
-from sandherd.client.target import Target
+from sandherd.client.target import TASK_REFUSED, Event, Target
 from sandherd.client.terminal import OutputFollowing, OutputReader
 from sandherd.contracts.commands import CancelTask, MessageType, SubmitTask, TaskSpec, TerminateSandbox
 from sandherd.contracts.errors import Code
@@ -67,7 +67,8 @@ class Herd:
     ) -> str:
         """Give a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
-        The same `task` submitted twice is one task.
+        The same `task` submitted twice is one task; another one under its name is not taken. What is not taken is said
+        by `task.rejected`, with the reason.
         """
         spec = what if isinstance(what, TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
@@ -194,10 +195,13 @@ class Herd:
         return Following(self.connection, target, fresh=fresh, patience=patience)
 
     async def wait(self, task: str) -> TaskView:
-        """Wait until a task has ended."""
+        """Wait until a task has ended. One that was not taken is an error that names the reason."""
+        last: Event | None = None
         async with self.follow(task=task) as events:
-            async for _ in events:
-                pass
+            async for event in events:
+                last = event
+        if last is not None and last.type == TASK_REFUSED:
+            raise refused(last)
         return await self.task(task)
 
     def _target(self, name: str, kind: Literal["task", "sandbox"]) -> Target:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sandherd.client.target import Target
+from sandherd.contracts.envelope import Envelope
 
 
 class Subscription(Protocol):
@@ -41,6 +42,9 @@ class Link(Protocol):
 
     def on_change(self, tell: Callable[[bool], None]) -> Callable[[], None]:
         """Be told of every reconnect (True) and of the connection's end (False). Returns how to be told no more."""
+
+    def on_command(self, tell: Callable[[Envelope[Any]], None]) -> Callable[[], None]:
+        """Be told of every command just before it is given. Returns how to be told no more."""
 
     async def ask(self, request: Any) -> Any:
         """Ask a service. Raises `HerdError`."""

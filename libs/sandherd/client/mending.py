@@ -46,6 +46,7 @@ class Mender:
         self._tries = 0
         self._noticed: dict[Missing, float] = {}
         self._types: dict[str, set[str]] = {}
+        self._own: set[str] = set()
 
     def adopt(self, sandbox: str) -> bool:
         """Count a sandbox as the target's. Returns whether it is new."""
@@ -61,10 +62,20 @@ class Mender:
         """Whether a source was heard to say one of these."""
         return bool(self._types.get(source, set()) & types)
 
+    def submitted(self, command: Event) -> None:
+        """Take note of a command that was given here: if it submits the target, its refusal is what is waited for."""
+        source = self._target.refusal_of(command)
+        self._own |= {source} if source is not None else set()
+
+    def refuses(self, event: Event) -> bool:
+        """Whether it refuses what was submitted here, whoever else has the name."""
+        return event.type == TASK_REFUSED and event.source in self._own
+
     def ends(self, event: Event) -> bool:
         """Whether it ends the story. A second submission under a task's name may be refused beside the first."""
         begun = any(TASK_BEGINS in types for types in self._types.values())
-        return self._target.ends(event) and not (begun and event.type == TASK_REFUSED)
+        beside = begun and event.type == TASK_REFUSED and not self.refuses(event)
+        return self._target.ends(event) and not beside
 
     def rest_of(self, source: str) -> Missing:
         """What a source said after what was shown, if anything."""

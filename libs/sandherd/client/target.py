@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.reading import AGENT_SOURCE
@@ -74,6 +75,11 @@ class Target:
     def begins(self, event: Event) -> bool:
         """Whether this is the first of a task; a name may come again for another one."""
         return event.subject == self.entity and event.type == TASK_BEGINS
+
+    def refusal_of(self, command: Envelope[Any]) -> str | None:
+        """The source that says so if this command is refused: it submits this task. None if it does something else."""
+        submits = self.kind == "task" and command.type == SubmitTask.type and command.subject == self.entity
+        return f"{self.source}/{command.id.hex}" if submits else None
 
     def before_end(self, final: Event) -> tuple[str, frozenset[str]] | None:
         """The source, and the types one of which it must have said, that make what came before `final` whole.

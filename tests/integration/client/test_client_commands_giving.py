@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.events.lifecycle import TaskFailed
+from sandherd.contracts.events.lifecycle import TaskFailed, TaskRejected
 from sandherd.contracts.events.message import MessageAcknowledged, MessageDelivered, MessageQueued, MessageRejected
 from sandherd.contracts.requests import (
     AskOutput,
@@ -60,6 +60,20 @@ async def test_a_run_that_fails_is_status_1(neighbours: Neighbours, sandherd: Sa
     assert status == 1
     assert lines_of(out)[-1]["type"] == "task.failed"
     assert "sandherd events" in err
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+async def test_a_task_that_is_not_taken_is_wrong_usage(neighbours: Neighbours, sandherd: Sandherd, output: str) -> None:
+    """One line on standard error with the reason and what helps, and status 2."""
+    running = asyncio.ensure_future(sandherd("run", "x", "--runtime", "nonsense", "-o", output, "--", "true"))
+    command = await neighbours.take(Principal.SPAWNER)
+    neighbours.task = command.subject
+    reason = f"there is no runtime {command.data.spec.runtime!r} here; there is: process"
+    rejected = TaskRejected(reason=reason, field="spec.runtime")
+    await neighbours.say(f"spawner/{command.subject}/{command.id.hex}", rejected)
+    status, _, err = await running
+    assert status == 2
+    assert err == f"sandherd: {command.subject} was not taken: {reason}; name another one with --runtime\n"
 
 
 @pytest.mark.parametrize("rejected", [False, True])

@@ -224,6 +224,31 @@ async def test_a_refused_repetition_ends_nothing(client: Herd, neighbours: Neigh
     assert f"spawner/{TASK}/1#1" in lines
 
 
+@pytest.mark.parametrize("heard", [True, False])
+async def test_ones_own_refusal_is_the_end_beside_a_task_that_has_the_name(
+    client: Herd, neighbours: Neighbours, heard: bool
+) -> None:
+    """Who submits under a taken name gets the reason and not the other task's end, heard or not."""
+    await neighbours.begin()
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await client.submit("something else", ["true"], task=TASK)
+        command = await neighbours.take(Principal.SPAWNER)
+        await neighbours.chat("of the other one")
+        rejected = TaskRejected(reason="there is another task", field="task")
+        await neighbours.say(f"spawner/{TASK}/{command.id.hex}", rejected, heard=heard)
+        events = [event async for event in following]
+    assert events[-1].type == "task.rejected"
+    assert events[-1].data == rejected
+
+
+async def test_waiting_for_a_task_that_was_not_taken_is_an_error(client: Herd, neighbours: Neighbours) -> None:
+    """It names the reason and what helps, instead of saying that there is no such task."""
+    await neighbours.say(f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime"))
+    with pytest.raises(HerdError, match="not taken: there is no runtime 'x' here") as raised:
+        await client.wait(TASK)
+    assert "--runtime" in raised.value.line
+
+
 async def test_a_name_that_comes_again_is_told_to_its_latest_end(client: Herd, neighbours: Neighbours) -> None:
     """Following a name that was used before goes on to the end of the task that has it now."""
     await neighbours.begin()

@@ -10,7 +10,7 @@ import pytest
 
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
-from sandherd.client import Context, Herd
+from sandherd.client import Context, Herd, HerdError
 from sandherd.client.connection import Connection
 from sandherd.client.herd import task_spec
 from sandherd.client.mending import Patience
@@ -131,6 +131,25 @@ async def test_a_message_reaches_the_agent(client: Herd) -> None:
     assert "agent.message_injected" in {event.type for event in rest}
     text = "".join([chunk.text async for chunk in client.output(sandbox)])
     assert "heard: good morning" in text
+
+
+async def test_what_is_not_taken_ends_with_the_reason(client: Herd) -> None:
+    """An unknown runtime and a name that is taken end the following; who had the name goes on."""
+    lasting = task_spec("sleep", ["sleep", "600"])
+    await client.submit(lasting, task="task-taken")
+    for task, spec, reason in (
+        ("task-moon", task_spec("x", ["true"], runtime="moon"), "no runtime 'moon'"),
+        ("task-taken", task_spec("x", ["true"]), "another task task-taken"),
+    ):
+        async with client.follow(task=task, fresh=True, patience=QUICK) as following:
+            await client.submit(spec, task=task)
+            events = [event async for event in following]
+        assert events[-1].type == "task.rejected"
+        assert reason in events[-1].data.reason
+    with pytest.raises(HerdError, match="no runtime 'moon'"):
+        await client.wait("task-moon")
+    await client.cancel("task-taken")
+    assert (await client.wait("task-taken")).state is TaskState.CANCELLED
 
 
 async def test_a_cancelled_task_ends_as_that(client: Herd) -> None:

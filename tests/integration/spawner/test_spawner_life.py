@@ -40,18 +40,18 @@ async def test_a_task_that_fails_says_why(spawner: Make, person: Any) -> None:
 
 
 async def test_a_repeated_command_is_one_task(spawner: Make, person: Any) -> None:
-    """The same submission twice is one task; another under the same name is dead, and the task goes on."""
+    """The same submission twice is one task; another under the same name is rejected, and the task goes on."""
     async with spawner().running() as service:
         task = await person.submit(["true"], "task-one")
         await person.command(SubmitTask(task=task, spec=person.spec(["true"])), task)
-        await person.command(SubmitTask(task=task, spec=person.spec(["false"])), task)
-
-        async def dead() -> bool:
-            return bool((await service.bus.js.stream_info("DEAD")).state.messages)
-
-        await person.eventually(dead)
+        other = await person.command(SubmitTask(task=task, spec=person.spec(["false"])), task)
+        await person.hears(task, "task.rejected")
+        assert (await service.bus.js.stream_info("DEAD")).state.messages == 0
         assert (await person.ended(task)).state == "completed"
         assert person.types(task).count("task.submitted") == 1
+    (event,) = [event for event in person.events if event["type"] == "task.rejected"]
+    assert event["source"].endswith(other.id.hex)
+    assert (event["data"]["field"], event["data"]["reason"]) == ("task", "there is another task task-one")
 
 
 async def test_a_task_that_can_not_be_taken_is_rejected(spawner: Make, person: Any) -> None:

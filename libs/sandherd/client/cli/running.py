@@ -11,9 +11,11 @@ from sandherd.client.cli.options import Format
 from sandherd.client.cli.screen import Screen
 from sandherd.client.cli.showing import complain_of_gaps
 from sandherd.client.cli.telling import shortened
+from sandherd.client.errors import refused
 from sandherd.client.herd import Herd, new_task
 from sandherd.client.sending import Delivery
 from sandherd.client.sequencing import Event
+from sandherd.client.target import TASK_REFUSED
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.states import MessageState
 
@@ -52,8 +54,11 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format)
 
 
 def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
+    """The exit status. Raises `HerdError` if the task was not taken."""
     if last is not None and last.type == DONE:
         return 0
+    if last is not None and last.type == TASK_REFUSED:
+        raise refused(last)
     where = f"sandherd trajectory {sandboxes[-1]}" if sandboxes else f"sandherd events {name}"
     state = last.type.removeprefix("task.") if last is not None else "not known to have ended well"
     complain(f"{name} is {state}; look with `{where}`")

@@ -59,13 +59,18 @@ class Commands:
     async def _submit(self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery) -> Outcome:
         refused = refusal(command.project, submit, self._runtimes)
         if refused is not None:
-            await self._bus.publish_event(_rejection(command, refused, delivery))
-            return DONE
+            return await self._reject(command, refused, delivery)
         record = of_task.submitted(command, delivery.at, new_traceparent())
         held, ours = await self._live.tasks.create(record)
         if not ours and not of_task.same_task(held.record, command):
-            return Dead(_taken(submit.task))
+            taken = TaskRejected(reason=f"there is another task {submit.task}", field="task")
+            return await self._reject(command, taken, delivery)
         await self._live.tasks.flush(held)
+        return DONE
+
+    async def _reject(self, command: Envelope[Any], refused: TaskRejected, delivery: Delivery) -> Outcome:
+        """Say so to whoever waits for it; a dead letter would be read by operators alone."""
+        await self._bus.publish_event(_rejection(command, refused, delivery))
         return DONE
 
     async def _cancel(self, key: str, cancel: CancelTask, delivery: Delivery) -> Outcome:
@@ -114,15 +119,6 @@ def _rejection(command: Envelope[SubmitTask], refused: TaskRejected, delivery: D
         id=derived_uuid(delivery.at, source, 1),
         taskid=command.data.task,
         traceparent=command.traceparent,
-    )
-
-
-def _taken(task: str) -> Problem:
-    return Problem(
-        code=Code.CONFLICT,
-        message=f"there is another task {task}",
-        field="task",
-        remedy="submit it under a name of its own",
     )
 
 
