@@ -136,5 +136,6 @@ async def test_no_more_sandboxes_than_allowed(spawner: Make, person: Any) -> Non
         most = max(most, live)
     assert most <= 2
     assigned = [event["subject"] for event in person.events if event["type"] == "task.assigned"]
-    assert assigned == tasks
+    # Commands that come together are taken together: of those that find a place at once, any may be the first.
+    assert (set(assigned[:2]), assigned[2:]) == (set(tasks[:2]), tasks[2:])
     person.check_sequences()
