@@ -18,6 +18,7 @@ from sandherd.stack.keeping import LONGEST_WAIT, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
 from sandherd.stack.programs import Place, environment_of
 from sandherd.stack.rotation import rotate
+from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 
 PLACE = Place(
     home=Path("/home/of/stack"),
@@ -85,6 +86,33 @@ async def test_a_stranger_with_the_number_of_a_leftover_is_not_touched(tmp_path:
     finally:
         stranger.kill()
         stranger.wait()
+
+
+@pytest.mark.parametrize(("program", "gone"), [("exit 0", True), ("exit 1", False), (None, False)])
+async def test_what_ends_sandboxes_is_run_only_if_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, gone: bool
+) -> None:
+    """It is told the home; if it fails, or is not installed, that is known: sandboxes may still run."""
+    home, told = Home(tmp_path), tmp_path / "told"
+    home.make()
+    script = tmp_path / "sandherd-spawner-end"
+    if program is not None:
+        script.write_text(f'#!/bin/sh\necho "$SANDHERD_HOME" >{told}\n{program}\n')
+        script.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    outer = {"PATH": "/usr/bin:/bin"}
+    assert await end_sandboxes(home, outer)
+    assert not told.exists()
+    (home.sandboxes / "sbx-one").mkdir()
+    assert await end_sandboxes(home, outer) is gone
+    assert told.exists() is (program is not None)
+    assert program is None or told.read_text().strip() == str(tmp_path)
+
+
+def test_ending_sandboxes_may_take_as_long_as_their_grace() -> None:
+    """`down` waits for that, and kills no supervisor that still waits for workers."""
+    assert ending_seconds({"SANDHERD_STOP_GRACE": "100"}) > 100
+    assert ending_seconds({"SANDHERD_STOP_GRACE": "long"}) > 0
 
 
 def test_a_process_that_only_waits_to_be_reaped_does_not_count_as_alive() -> None:
