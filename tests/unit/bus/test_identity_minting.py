@@ -144,7 +144,10 @@ def test_the_material_is_closed_to_others_and_made_once(identity: Identity) -> N
 def test_the_spawner_holds_neither_the_operators_key_nor_the_one_for_people(identity: Identity) -> None:
     """What it could do with its directory is mint sandboxes and sign the account's next token."""
     held = {path.read_text().strip() for path in identity.spawner.glob("*.nk")}
-    kept_back = {identity.root_key(name).seed for name in ("operator", "system", "herd", "services", "sandboxes", "people", "people-signing")}
+    kept_back = {
+        identity.root_key(name).seed
+        for name in ("operator", "system", "herd", "services", "sandboxes", "people", "people-signing")
+    }
     assert not held & kept_back
 
 
