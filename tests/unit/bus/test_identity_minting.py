@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sandherd.bus.identity import Identity, Key, Kind, Minter, Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import is_public_key, read_claims, sign_claims
-from sandherd.bus.identity.material import revocations
+from sandherd.bus.identity.material import _ROOT_KEYS, revocations
 from sandherd.bus.permissions import inbox, safe_sandbox
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import UnsafeNameError
@@ -144,10 +144,7 @@ def test_the_material_is_closed_to_others_and_made_once(identity: Identity) -> N
 def test_the_spawner_holds_neither_the_operators_key_nor_the_one_for_people(identity: Identity) -> None:
     """What it could do with its directory is mint sandboxes and sign the account's next token."""
     held = {path.read_text().strip() for path in identity.spawner.glob("*.nk")}
-    kept_back = {
-        identity.root_key(name).seed
-        for name in ("operator", "system", "herd", "services", "sandboxes", "people", "people-signing")
-    }
+    kept_back = {identity.root_key(name).seed for name in _ROOT_KEYS}
     assert not held & kept_back
 
 
