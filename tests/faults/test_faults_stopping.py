@@ -64,6 +64,18 @@ async def is_back(stack: Stack, part: str, before: int) -> None:
     await eventually(look)
 
 
+async def kill_supervisor(stack: Stack) -> None:
+    """End the supervisor without a word; all that it had started lives on."""
+    supervisor = (await status(stack.home)).supervisor_pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+
+    async def look() -> bool | None:
+        return (await status(stack.home)).supervisor_pid is None or None
+
+    await eventually(look)
+
+
 async def check_stopped(stack: Stack, task: str, sandbox: str) -> None:
     """As it is found after the next `up`: said to be stopped, ended, and nothing missing."""
     async with stack.herd() as herd:
@@ -88,9 +100,7 @@ async def test_down_ends_sandboxes_in_order_and_accidents_do_not(own_stack: Stac
             spawner = await stack.pid("spawner")
             os.kill(spawner, number)
             await is_back(stack, "spawner", spawner)
-    supervisor = (await status(stack.home)).supervisor_pid
-    assert supervisor is not None
-    os.kill(supervisor, signal.SIGKILL)
+    await kill_supervisor(stack)
     await up(stack.home)
     assert worker is not None
     assert worker_pid(sandbox) == worker
@@ -115,10 +125,8 @@ async def test_down_ends_sandboxes_that_a_killed_supervisor_left(own_stack: Stac
             return (await herd.task(young)).sandbox
 
         fresh = await eventually(made)
-    supervisor = (await status(stack.home)).supervisor_pid
-    assert supervisor is not None
     await eventually(lambda: _answer(bool(processes_of(fresh)) or None))
-    os.kill(supervisor, signal.SIGKILL)
+    await kill_supervisor(stack)
     assert not (await down(stack.home)).sandboxes_left
     assert processes_of(sandbox) + processes_of(fresh) == []
     await up(stack.home)
