@@ -34,8 +34,10 @@ def processes_of(sandbox: str) -> list[int]:
 
 
 @pytest.fixture
-async def own_stack() -> AsyncIterator[Stack]:
+async def own_stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
     """A stack that a test may stop and start."""
+    # A worker that has not joined the herd yet can't say anything without a spawner, and takes all of its grace.
+    monkeypatch.setenv("SANDHERD_STOP_GRACE", "3")
     home = Path(tempfile.mkdtemp(prefix="stopping-"))
     try:
         await up(home)
