@@ -4,6 +4,7 @@ What is said with `heard=False` is stored and never published: a core message th
 """
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -289,6 +290,8 @@ def started(context: Context) -> Callable[..., Any]:
             *words,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            # A test run that was put into the background ignores Ctrl-C, and what it starts would, too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return start
