@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from signal import Signals
+from signal import SIG_DFL, SIGINT, Signals, signal
 from typing import Final
 
 from sandherd_worker.harnesses.event_lines import LONGEST_LINE
@@ -76,6 +76,12 @@ class Running:
         self._process.returncode = self.exit.result() if self.exit.done() else None
 
 
+def _prepare(events: int) -> None:
+    """In the child: the events pipe where it belongs, and an interrupt that is heard, whatever started the stack."""
+    os.dup2(events, EVENTS_FD)
+    signal(SIGINT, SIG_DFL)
+
+
 async def launch(program: Program, reaper: Reaper) -> Running:
     """Start the program. Raises `OSError` or `ValueError` if it can't be started."""
     reading, writing = os.pipe()
@@ -88,7 +94,7 @@ async def launch(program: Program, reaper: Reaper) -> Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=(EVENTS_FD,),
-            preexec_fn=lambda: os.dup2(writing, EVENTS_FD),  # noqa: PLW1509  # one system call, no lock can be held
+            preexec_fn=lambda: _prepare(writing),  # noqa: PLW1509  # two system calls, no lock can be held
             start_new_session=True,
         )
     except BaseException:
