@@ -33,6 +33,7 @@ AGENT: Final = os.environ.get("DEMO_AGENT", "examples/binomial/agent.sh")
 SCRIPT: Final = Path(AGENT).name if Path(AGENT).is_absolute() else AGENT
 RESULT: Final = "126410606437752"
 COMMAND_SECONDS: Final = 120
+SETTLE_SECONDS: Final = 30
 
 Row = tuple[str, str, str]
 console: Final = Console(highlight=False)
@@ -101,6 +102,7 @@ async def _ask(since: float) -> Kept:
         task = tasks[0]
         require(task.state == "completed" and task.sandbox is not None, f"the task is {task.state}: {task.error}")
         name = task.sandbox or ""
+        await _settled(herd, name)
         return Kept(
             task=task,
             sandbox=await herd.sandbox(name),
@@ -108,6 +110,16 @@ async def _ask(since: float) -> Kept:
             output="".join([chunk.text async for chunk in herd.output(name)]),
             audit=await herd.audit(name),
         )
+
+
+async def _settled(herd: Herd, sandbox: str) -> None:
+    """Wait until the sandbox is gone and its last word is stored: the task ends a moment before them."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        view, audit = await herd.sandbox(sandbox), await herd.audit(sandbox)
+        if view.state == "terminated" and not audit.unstored and all(source.closed for source in audit.sources):
+            return
+        await asyncio.sleep(0.05)
 
 
 def _check(kept: Kept) -> None:
