@@ -55,7 +55,7 @@ def _hidden(names: tuple[str, ...]) -> Iterator[None]:
     """Modules that are not to be found meanwhile, unless they are loaded."""
     hidden = [name for name in names if name not in sys.modules]
     # Python's own way to say: not installed.
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is allowed
     try:
         yield
     finally:

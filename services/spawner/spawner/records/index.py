@@ -109,7 +109,7 @@ class Index(Generic[RecordT, ViewT]):
                 self._take(entry)
         finally:
             if not bus.closed:
-                await watcher.stop()  # type: ignore[no-untyped-call]
+                await watcher.stop()  # type: ignore[no-untyped-call]  # nats-py
 
     def _take(self, entry: KeyValue.Entry) -> None:
         revision = entry.revision or 0

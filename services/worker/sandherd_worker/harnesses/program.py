@@ -45,6 +45,7 @@ class Running:
         loop = asyncio.get_running_loop()
         for pipe, reader in ((process.stdout, self.output), (os.fdopen(events, "rb"), self.events)):
             protocol = asyncio.StreamReaderProtocol(reader)
+            # mypy can't infer a lambda whose default binds the loop's variable.
             transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]
             self._transports.append(transport)
         closed = asyncio.StreamReaderProtocol(nobody := asyncio.StreamReader())
