@@ -176,7 +176,8 @@ async def test_nothing_that_a_program_started_outlives_it(make: Make, listener: 
     harness = make("/bin/sh", "-c", script)
     await harness.start()
     assert (await harness.ended()).exit_code == 0
-    assert descendants() == before
+    # What was there before may be another test's, and may end at any time.
+    assert not descendants() - before
 
 
 async def test_orphans_are_reaped(make: Make, reaper: Reaper) -> None:
