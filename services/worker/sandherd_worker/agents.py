@@ -9,7 +9,7 @@ from sandherd.contracts.errors import ContractError
 from sandherd_worker import oom
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harnesses.base import Harness, Voice
-from sandherd_worker.processes import SANDBOX_VARIABLE, Reaper
+from sandherd_worker.processes import PLACE_VARIABLE, SANDBOX_VARIABLE, Reaper
 from sandherd_worker.redaction import Redactor
 
 
@@ -25,7 +25,7 @@ def make_harness(spec: TaskSpec, who: Assignment, voice: Voice, redactor: Redact
 def environment(spec: TaskSpec, who: Assignment) -> dict[str, str]:
     """The agent's whole environment: a few plain variables, the task's own, and who it is. No credential of ours."""
     plain = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(who.work_dir), "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
-    ours = {"SANDHERD_TASK": spec.text, "SANDHERD_TASK_ID": who.task, SANDBOX_VARIABLE: who.sandbox}
+    ours = {"SANDHERD_TASK": spec.text, "SANDHERD_TASK_ID": who.task, SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place}
     return {**plain, **who.inherited, **spec.env, **ours}
 
 

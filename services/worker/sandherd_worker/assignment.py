@@ -32,6 +32,8 @@ class Assignment:
     task_file: Path
     state_dir: Path
     work_dir: Path
+    place: str
+    """What every process of this sandbox is marked with; no other sandbox on this host has the same."""
     traceparent: str | None
     heartbeat_interval: float
     stop_grace: float
@@ -61,6 +63,7 @@ class Assignment:
             task_file=Path(_text(environ, "SANDHERD_TASK_FILE")),
             state_dir=Path(_text(environ, "SANDHERD_STATE_DIR")),
             work_dir=Path(_text(environ, "SANDHERD_WORK_DIR")),
+            place=environ.get("SANDHERD_PLACE") or _text(environ, "SANDHERD_STATE_DIR"),
             traceparent=environ.get("TRACEPARENT") or None,
             heartbeat_interval=_number(environ, "HEARTBEAT_INTERVAL", _HEARTBEAT),
             stop_grace=_number(environ, "SANDHERD_STOP_GRACE", _STOP_GRACE),

@@ -13,6 +13,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _LOOK_AGAIN: Final = 0.02
 _PROC: Final = Path("/proc")
 SANDBOX_VARIABLE: Final = "SANDHERD_SANDBOX_ID"
+PLACE_VARIABLE: Final = "SANDHERD_PLACE"
 EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
 """Set for the agent and what it starts, never for a worker."""
 
@@ -70,9 +71,9 @@ def descendants(root: int | None = None) -> set[int]:
     return found
 
 
-def left_behind(sandbox: str) -> set[int]:
+def left_behind(place: str) -> set[int]:
     """The processes of a sandbox's agent, told by their environment: for when their parents are gone."""
-    mine = f"{SANDBOX_VARIABLE}={sandbox}".encode()
+    mine = f"{PLACE_VARIABLE}={place}".encode()
     channel = f"{EVENTS_VARIABLE}=".encode()
     found = ((process, _environment(process)) for process in _numbers())
     return {

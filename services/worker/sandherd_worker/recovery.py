@@ -18,7 +18,7 @@ _log: Final = logs.get("recovery")
 
 async def recover(who: Assignment, spool: Spool, emitter: Emitter) -> None:
     """Say what the lost worker could not say any more; nothing if it had said its last word. Raises `SpoolError`."""
-    await end(lambda: left_behind(who.sandbox) - {os.getpid()}, grace=0)
+    await end(lambda: left_behind(who.place) - {os.getpid()}, grace=0)
     if spool.closed:
         return
     for damage in spool.damage:

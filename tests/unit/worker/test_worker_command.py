@@ -17,7 +17,7 @@ from sandherd_worker.harnesses.base import CannotTakeError
 from sandherd_worker.harnesses.command import CommandHarness, one_line
 from sandherd_worker.harnesses.output import Output, Pace
 from sandherd_worker.harnesses.program import Program
-from sandherd_worker.processes import SANDBOX_VARIABLE, Reaper, descendants, end, left_behind
+from sandherd_worker.processes import PLACE_VARIABLE, Reaper, descendants, end, left_behind
 from sandherd_worker.redaction import Redactor
 
 Make = Callable[..., CommandHarness]
@@ -256,7 +256,7 @@ def test_output_has_a_pace() -> None:
 
 async def test_processes_of_a_lost_worker_are_found_by_their_environment(make: Make) -> None:
     """Only those of that sandbox's agent."""
-    harness = make("/bin/sleep", "600", **{SANDBOX_VARIABLE: "sbx-lost"})
+    harness = make("/bin/sleep", "600", **{PLACE_VARIABLE: "sbx-lost"})
     await harness.start()
     assert len(left_behind("sbx-lost")) == 1
     assert left_behind("sbx-los") == left_behind("sbx-other") == set()

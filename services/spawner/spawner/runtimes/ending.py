@@ -81,7 +81,7 @@ class Ending:
             found |= processes.descendants(pid)
         if not self.namespaced:
             # Without a pid namespace a process may have left its parent, its session or its environment behind.
-            found |= processes.marked(environment.MARK, place.name)
+            found |= processes.marked(environment.MARK, str(place.folder))
             found |= {pid for claim in self._claims(place) for pid in _session_of(claim)}
         return {pid for pid in found - shims if not processes.is_zombie(pid)}
 

@@ -10,8 +10,9 @@ from spawner.runtimes.bubblewrap import INSIDE
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.layout import Place
 
-MARK: Final = "SANDHERD_SANDBOX_ID"
-"""Every process of a sandbox carries it, so that those that ran away are found."""
+MARK: Final = "SANDHERD_PLACE"
+"""Every process of a sandbox carries it, so that those that ran away are found. Its value is the sandbox's directory:
+a name is one sandbox's in one herd, and a host may have several herds."""
 _SIGNALLED: Final = 128
 """A shell's exit status after signal n is 128 + n."""
 
@@ -25,15 +26,16 @@ class Paths:
     home: Path
     group: Path | None
     """Where its control group can be read; None means: where it is on the host."""
+    place: Path
     search: str
 
 
 def paths(place: Place, *, inside: bool) -> Paths:
     """Seen from inside bubblewrap, or as they are on the host."""
     if not inside:
-        return Paths(place.work, place.state, place.home, None, os.environ.get("PATH", os.defpath))
+        return Paths(place.work, place.state, place.home, None, place.folder, os.environ.get("PATH", os.defpath))
     search = f"/usr/local/bin:/usr/bin:/bin:{Path(sys.executable).parent}"
-    return Paths(INSIDE / "work", INSIDE / "state", INSIDE / "home", INSIDE / "cgroup", search)
+    return Paths(INSIDE / "work", INSIDE / "state", INSIDE / "home", INSIDE / "cgroup", INSIDE, search)
 
 
 def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int | None = None) -> dict[str, str]:
@@ -43,7 +45,8 @@ def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int |
     """
     found = {
         "SANDHERD_PROJECT": plan.project,
-        MARK: plan.sandbox,
+        "SANDHERD_SANDBOX_ID": plan.sandbox,
+        MARK: str(seen.place),
         "SANDHERD_TASK_ID": plan.task,
         "SANDHERD_ATTEMPT": str(plan.attempt),
         "SANDHERD_FENCE": str(plan.fence),
