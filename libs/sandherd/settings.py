@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.catalogue import Profile
+from sandherd.contracts.specs import Limits
+
+CONFIG_VARIABLE: Final = "SANDHERD_CONFIG"
+"""The path of the YAML file with settings."""
 
 
 class Source(StrEnum):
@@ -35,6 +40,7 @@ class Env:
 
 
 Positive = Annotated[float, Field(gt=0)]
+Limit = Annotated[int, Field(ge=0)] | None
 
 
 def default_home() -> Path:
@@ -73,6 +79,36 @@ class Settings(BaseModel):
 
     max_sandboxes: Annotated[int, Env("SANDHERD_MAX_SANDBOXES"), Field(ge=1)] = 8
     """How many sandboxes may live at once."""
+    max_sandboxes_per_project: Annotated[Limit, Env("SANDHERD_MAX_SANDBOXES_PER_PROJECT")] = None
+    """How many of one project may; nothing: as many as in all."""
+    project_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_PROJECT_LIMITS")] = {}
+    """The same for single projects."""
+    runtime_limits: Annotated[dict[SafeName, Limit], Env("SANDHERD_RUNTIME_LIMITS")] = {}
+    """How many sandboxes may live in each runtime; one that is not named: as many as in all."""
+    priority_age: Annotated[Positive, Env("SANDHERD_PRIORITY_AGE")] = 3600
+    """How much waiting, in seconds, a step of priority is worth; see docs/scheduling.md."""
+    max_attempts: Annotated[int, Env("SANDHERD_MAX_ATTEMPTS"), Field(ge=1, le=20)] = 3
+    """How often a task is tried that does not say so itself; only what may go well another time is."""
+    attempt_timeout: Annotated[Positive | None, Env("SANDHERD_ATTEMPT_TIMEOUT")] = None
+    """How long an attempt may take that has no limit of its own; nothing: as long as a sandbox may live."""
+    runtime: Annotated[SafeName, Env("SANDHERD_RUNTIME")] = "process"
+    """Where sandboxes run that name no runtime."""
+    sandbox_memory_gb: Annotated[float, Env("SANDBOX_MEMORY_GB"), Field(ge=0.0625, le=64)] = 2
+    """The memory of a sandbox whose limits are not given."""
+    caps: Annotated[Limits, Env("SANDHERD_CAPS")] = Limits(
+        memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
+    )
+    """The most that a sandbox may be given."""
+    profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
+    """Named kinds of sandboxes: runtime, limits, variables, and how many are kept started beforehand."""
+    max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
+    """The longest that a sandbox may live, with all its extensions."""
+    max_file_mb: Annotated[int, Env("SANDHERD_MAX_FILE_MB"), Field(ge=1, le=1024)] = 256
+    """The largest file, or archive of a folder, that is put into a sandbox or taken out."""
+    max_work_mb: Annotated[int, Env("SANDHERD_MAX_WORK_MB"), Field(ge=0, le=1024)] = 64
+    """The largest archive of a failed attempt's work tree that is kept for the next attempt; 0 keeps none."""
+    orphan_grace: Annotated[Positive, Env("SANDHERD_ORPHAN_GRACE")] = 60
+    """How long after it was found an orphan is removed."""
     isolation: Annotated[Literal["auto", "bubblewrap", "none"], Env("SANDHERD_ISOLATION")] = "auto"
     """How the process runtime isolates: `auto` goes without, with a warning, where the kernel forbids bubblewrap;
     `bubblewrap` refuses instead."""
@@ -138,12 +174,18 @@ def load(
     environ: Mapping[str, str] | None = None,
     yaml_file: Path | None = None,
 ) -> Loaded:
-    """Read the settings. Raises `ContractError` naming the setting and the source of a value that is not allowed."""
+    """Read the settings; without `yaml_file`, also from the one that `SANDHERD_CONFIG` names, if there is one.
+
+    Raises `ContractError` naming the setting and the source of a value that is not allowed.
+    """
     values: dict[str, Any] = {}
+    environ = os.environ if environ is None else environ
+    named = environ.get(CONFIG_VARIABLE)
+    yaml_file = yaml_file or (Path(named) if named else None)
     sources = dict.fromkeys(Settings.model_fields, Source.DEFAULT)
     for source, layer in (
         (Source.YAML, _from_yaml(yaml_file)),
-        (Source.ENVIRONMENT, _from_environment(os.environ if environ is None else environ)),
+        (Source.ENVIRONMENT, _from_environment(environ)),
         (Source.PARAMETER, {name: value for name, value in (parameters or {}).items() if value is not None}),
     ):
         values |= layer
@@ -156,13 +198,31 @@ def load(
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     names = environment_names()
-    return {name: environ[env.name] for name, env in names.items() if environ.get(env.name)}
+    given = {name: environ[env.name] for name, env in names.items() if environ.get(env.name)}
+    return {name: _structured(name, names[name].name, text) for name, text in given.items()}
+
+
+def _structured(name: str, variable: str, text: str) -> Any:
+    """What stands in a variable; of a setting with parts, as YAML (and so as JSON)."""
+    if not isinstance(Settings.model_fields[name].get_default(call_default_factory=True), dict | BaseModel):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ContractError(
+            Code.INVALID_FIELD, f"{variable}: this is neither YAML nor JSON: {error}", field=name
+        ) from None
 
 
 def _from_yaml(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
-    document = yaml.safe_load(path.read_text()) or {}
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise ContractError(
+            Code.INVALID_FIELD, f"settings file {path}: {error}", remedy=f"mend it, or unset {CONFIG_VARIABLE}"
+        ) from None
     if not isinstance(document, dict):
         raise ContractError(Code.INVALID_FIELD, f"{path}: expected a mapping of settings")
     return document

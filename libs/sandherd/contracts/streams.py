@@ -147,7 +147,8 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         stream="EVENTS",
         service=Principal.SPAWNER,
         filters=tuple(
-            f"{PREFIX}.event.*.*.agent.{action}" for action in ("started", "completed", "failed", "shutdown")
+            f"{PREFIX}.event.*.*.agent.{action}"
+            for action in ("started", "completed", "failed", "shutdown", "work_saved", "transcript_saved")
         ),
     ),
     Consumer(
@@ -170,6 +171,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         says="Each sandbox as it stands.",
         owners=frozenset({Principal.SPAWNER}),
         readers=frozenset({Principal.MESSAGE_RELAY, Principal.MONITOR}),
+    ),
+    Bucket(
+        name="pool",
+        says="Sandboxes that are started beforehand and wait for a task.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=64 * _MIB,
     ),
     Bucket(
         name="revocations",
@@ -199,8 +206,9 @@ FOLLOWERS: Final[dict[Principal, tuple[str, ...]]] = {
 
 LOOKUPS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
+    Principal.SPAWNER: ("ARTIFACTS",),
 }
-"""Streams of which a service reads single messages: what it said itself, before it was killed and started again."""
+"""Streams of which a service reads single messages: what it said before it was started again, or hands on in pieces."""
 
 BY_CONSUMER: Final = {consumer.name: consumer for consumer in CONSUMERS}
 BY_STREAM: Final = {stream.name: stream for stream in STREAMS}

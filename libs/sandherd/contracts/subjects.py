@@ -4,86 +4,16 @@ The README's table, the AsyncAPI document, the broker's permissions and the test
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import UnsafeNameError, safe_name
+from sandherd.contracts.principals import Mood, Principal, Subject
+
+__all__ = ["BY_NAME", "PREFIX", "TABLE", "Mood", "Principal", "Subject"]
 
 PREFIX: Final = "sandherd.v1"
-
-
-class Principal(StrEnum):
-    """Who may speak on the broker. Each has a credential of its own."""
-
-    SPAWNER = "spawner"
-    EVENT_INGEST = "event-ingest"
-    MONITOR = "monitor"
-    MESSAGE_RELAY = "message-relay"
-    WORKER = "worker"
-    """The program in one sandbox, with that sandbox's rights and no others."""
-    JOINER = "joiner"
-    """A sandbox's second credential, which can do one thing: ask for the worker's."""
-    CLIENT = "client"
-    """A person or program that works in one project."""
-    OPERATOR = "operator"
-    """A person who works in every project and mends the herd."""
-
-
-class Mood(StrEnum):
-    """What kind of thing is said."""
-
-    EVENT = "event"
-    COMMAND = "command"
-    REQUEST = "request"
-    INBOX = "inbox"
-    DELIVERY = "delivery"
-    ARTIFACT = "artifact"
-    OUTPUT = "output"
-    DEAD = "dead"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """One row of the table. `{project}`, `{sandbox}` and the like stand for one token each."""
-
-    name: str
-    mood: Mood
-    template: str
-    says: str
-    producers: frozenset[Principal]
-    consumers: frozenset[Principal]
-    stream: str | None = None
-
-    def pattern(self, values: Mapping[str, str] | None = None) -> str:
-        """The subject with `values` filled in and `*` for every other token."""
-        known = values or {}
-        return ".".join(
-            known.get(token[1:-1], "*") if token.startswith("{") else token for token in self.template.split(".")
-        )
-
-    def fill(self, **values: str) -> str:
-        """The subject for these names. Raises `UnsafeNameError` if one of them is not safe."""
-        return ".".join(
-            safe_name(values[token[1:-1]], token[1:-1]) if token.startswith("{") else token
-            for token in self.template.split(".")
-        )
-
-    def match(self, subject: str) -> dict[str, str] | None:
-        """The names in `subject` if it is one of these, else None."""
-        wanted, given = self.template.split("."), subject.split(".")
-        if len(wanted) != len(given):
-            return None
-        found: dict[str, str] = {}
-        for want, token in zip(wanted, given, strict=True):
-            if want.startswith("{"):
-                found[want[1:-1]] = token
-            elif want != token:
-                return None
-        return found
-
 
 _P = Principal
 _PEOPLE: Final = frozenset({_P.CLIENT, _P.OPERATOR})
@@ -126,6 +56,17 @@ def _request(service: Principal, verb: str, producers: frozenset[Principal], say
     )
 
 
+def _worker_request(verb: str, says: str) -> Subject:
+    return Subject(
+        name=f"request.worker.{verb}",
+        mood=Mood.REQUEST,
+        template=f"{PREFIX}.request.worker.{verb}.{{project}}.{{sandbox}}",
+        says=says,
+        producers=frozenset({_P.SPAWNER}),
+        consumers=frozenset({_P.WORKER}),
+    )
+
+
 TABLE: Final[tuple[Subject, ...]] = (
     _event("agent", _P.WORKER, "What an agent does, said by the worker of that one sandbox."),
     _event("task", _P.SPAWNER, "What becomes of a task."),
@@ -136,10 +77,25 @@ TABLE: Final[tuple[Subject, ...]] = (
     _event("monitor", _P.MONITOR, "What the monitor found, decided and saw come of it."),
     _command(_P.SPAWNER, "submit_task", _PEOPLE, "Do this task."),
     _command(_P.SPAWNER, "cancel_task", _PEOPLE | {_P.MONITOR}, "Stop this task."),
+    _command(_P.SPAWNER, "retry_task", _PEOPLE, "Try this task once more."),
+    _command(_P.SPAWNER, "create_sandbox", _PEOPLE, "Make a sandbox without a task."),
     _command(_P.SPAWNER, "terminate_sandbox", _PEOPLE | {_P.MONITOR}, "End this sandbox."),
+    _command(_P.SPAWNER, "pause_sandbox", _PEOPLE | {_P.MONITOR}, "Freeze this sandbox."),
+    _command(_P.SPAWNER, "resume_sandbox", _PEOPLE | {_P.MONITOR}, "Let this sandbox go on."),
+    _command(_P.SPAWNER, "extend_sandbox", _PEOPLE, "Let this sandbox live longer."),
     _command(_P.MESSAGE_RELAY, "send_message", _PEOPLE | {_P.MONITOR}, "Say this to an agent."),
     _request(_P.SPAWNER, "tasks", _PEOPLE, "Which tasks are there now?"),
     _request(_P.SPAWNER, "sandboxes", _PEOPLE, "Which sandboxes are there now?"),
+    _request(_P.SPAWNER, "list_runtimes", _PEOPLE, "What can be asked for here?"),
+    _request(_P.SPAWNER, "prune", frozenset({_P.OPERATOR}), "Compare the records with what is really there, now."),
+    _request(_P.SPAWNER, "exec", _PEOPLE, "Run this command in a sandbox."),
+    _request(_P.SPAWNER, "exec_status", _PEOPLE, "How far is that command, and what did it say?"),
+    _request(_P.SPAWNER, "exec_kill", _PEOPLE, "End that command."),
+    _request(_P.SPAWNER, "list_files", _PEOPLE, "What is in this folder of a sandbox?"),
+    _request(_P.SPAWNER, "upload_chunk", _PEOPLE, "Hold this piece of a large file for a sandbox."),
+    _request(_P.SPAWNER, "upload", _PEOPLE, "Put this into a sandbox."),
+    _request(_P.SPAWNER, "download", _PEOPLE, "Give me this out of a sandbox."),
+    _request(_P.SPAWNER, "download_chunk", _PEOPLE, "The next piece of that, please."),
     _request(_P.EVENT_INGEST, "events", _PEOPLE, "Which events are kept?"),
     _request(_P.EVENT_INGEST, "trajectory", _PEOPLE, "What did this agent do?"),
     _request(_P.EVENT_INGEST, "tasks", _PEOPLE, "Which tasks were there?"),
@@ -158,6 +114,20 @@ TABLE: Final[tuple[Subject, ...]] = (
         producers=frozenset({_P.JOINER}),
         consumers=frozenset({_P.SPAWNER}),
     ),
+    Subject(
+        name="request.spawner.fetch",
+        mood=Mood.REQUEST,
+        template=f"{PREFIX}.request.spawner.fetch.{{project}}.{{sandbox}}",
+        says="A piece of what this sandbox was given, please.",
+        producers=frozenset({_P.WORKER}),
+        consumers=frozenset({_P.SPAWNER}),
+    ),
+    _worker_request("exec", "Run this command."),
+    _worker_request("exec_status", "How far is that command, and what did it say?"),
+    _worker_request("exec_kill", "End that command."),
+    _worker_request("list_files", "What is in this folder?"),
+    _worker_request("upload", "Put this into the work tree."),
+    _worker_request("download", "Give out this of the work tree."),
     Subject(
         name="inbox",
         mood=Mood.INBOX,
@@ -180,8 +150,8 @@ TABLE: Final[tuple[Subject, ...]] = (
         mood=Mood.ARTIFACT,
         template=f"{PREFIX}.artifact.{{project}}.{{sandbox}}.{{artifact}}",
         says="Large bytes, in chunks.",
-        producers=frozenset({_P.WORKER}),
-        consumers=frozenset({_P.EVENT_INGEST}),
+        producers=frozenset({_P.WORKER, _P.SPAWNER}),
+        consumers=frozenset({_P.EVENT_INGEST, _P.SPAWNER}),
         stream="ARTIFACTS",
     ),
     Subject(
@@ -210,6 +180,7 @@ INBOX: Final = BY_NAME["inbox"]
 DELIVER: Final = BY_NAME["deliver"]
 ARTIFACT: Final = BY_NAME["artifact"]
 OUTPUT: Final = BY_NAME["output"]
+FETCH: Final = BY_NAME["request.spawner.fetch"]
 CREDENTIAL: Final = BY_NAME["request.spawner.credential"]
 
 _EVENT_TOKENS: Final = 7
@@ -240,6 +211,11 @@ def command_subject(command_type: str, project: str) -> str:
 def request_subject(request_type: str, project: str) -> str:
     """Where a request of this type about this project is asked; `fleet` asks about all of them."""
     return BY_NAME[f"request.{request_type}"].fill(project=project)
+
+
+def sandbox_request_subject(request_type: str, project: str, sandbox: str) -> str:
+    """Where a request is asked whose subject names a sandbox: of its worker, or by it."""
+    return BY_NAME[f"request.{request_type}"].fill(project=project, sandbox=sandbox)
 
 
 def dead_subject(service: str, code: Code) -> str:

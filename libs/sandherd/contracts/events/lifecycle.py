@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sandherd.contracts.events.base import EventData
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Attempt, Count, Milliseconds, Moment, Seconds, Whole
+from sandherd.contracts.quantities import Attempt, Milliseconds, Moment, Seconds, Whole
 
 
 class SpawnerEvent(EventData):
@@ -30,6 +30,9 @@ class TaskSubmitted(TaskEvent):
     runtime: str
     priority: str | None = None
     submitted_by: str | None = None
+    depends_on: list[str] = Field(default_factory=list)
+    deadline: Moment | None = None
+    max_attempts: Attempt | None = None
 
 
 class TaskRejected(TaskEvent):
@@ -84,11 +87,15 @@ class TaskCancelled(TaskEvent):
 
 
 class TaskRetryScheduled(TaskEvent):
-    """Another attempt will be made."""
+    """An attempt has failed and another will be made; `attempt` is the one that failed."""
 
     type: ClassVar[str] = "task.retry_scheduled"
     not_before: Moment
     error: str
+    error_type: str | None = None
+    sandbox: SafeName | None = None
+    requested_by: str | None = None
+    """Who asked for it, if it was not the rule."""
 
 
 class TaskTimedOut(TaskEvent):
@@ -96,6 +103,8 @@ class TaskTimedOut(TaskEvent):
 
     type: ClassVar[str] = "task.timed_out"
     limit_seconds: Seconds
+    whole_task: bool = False
+    """Whether it is the limit of the task with all its attempts, and not of this attempt."""
 
 
 class SandboxEvent(SpawnerEvent):
@@ -110,6 +119,10 @@ class SandboxRequested(SandboxEvent):
     type: ClassVar[str] = "sandbox.requested"
     linger_seconds: Seconds = 0
     """How long it stays for messages after its agent has ended."""
+    expires_at: Moment | None = None
+    """When its time to live is over, unless it is extended."""
+    profile: SafeName | None = None
+    requested_by: str | None = None
 
 
 class SandboxSpawned(SandboxEvent):
@@ -118,6 +131,8 @@ class SandboxSpawned(SandboxEvent):
     type: ClassVar[str] = "sandbox.spawned"
     spawn_ms: Milliseconds = 0
     isolation: str | None = None
+    warm: bool = False
+    """Whether it was taken from the pool of those that are started beforehand."""
 
 
 class SandboxRunning(SandboxEvent):
@@ -130,12 +145,30 @@ class SandboxPaused(SandboxEvent):
     """It is frozen."""
 
     type: ClassVar[str] = "sandbox.paused"
+    reason: str = ""
 
 
 class SandboxResumed(SandboxEvent):
     """It goes on."""
 
     type: ClassVar[str] = "sandbox.resumed"
+
+
+class SandboxExtended(SandboxEvent):
+    """It may live longer."""
+
+    type: ClassVar[str] = "sandbox.extended"
+    expires_at: Moment
+
+
+class SandboxRefused(SpawnerEvent):
+    """What was asked of it was not done, and never will be."""
+
+    type: ClassVar[str] = "sandbox.refused"
+    command: str
+    """The command's type."""
+    reason: str
+    field: str | None = None
 
 
 class SandboxStopping(SandboxEvent):
@@ -174,45 +207,3 @@ class SandboxOrphanRemoved(SandboxEvent):
     """An orphan was removed."""
 
     type: ClassVar[str] = "sandbox.orphan_removed"
-
-
-class BranchEvent(SpawnerEvent):
-    """About a task's branch."""
-
-    repository: str
-    branch: str
-
-
-class BranchCreated(BranchEvent):
-    """The branch was made, before its sandbox."""
-
-    type: ClassVar[str] = "branch.created"
-    base: str
-
-
-class BranchPullRequestOpened(BranchEvent):
-    """A pull request was opened."""
-
-    type: ClassVar[str] = "branch.pull_request_opened"
-    pr_url: str
-    pr_number: Count
-
-
-class BranchMerged(BranchEvent):
-    """The branch was merged."""
-
-    type: ClassVar[str] = "branch.merged"
-    commit: str
-
-
-class BranchConflicted(BranchEvent):
-    """The branch can't be merged as it is."""
-
-    type: ClassVar[str] = "branch.conflicted"
-    files: list[str] = Field(default_factory=list)
-
-
-class BranchDeleted(BranchEvent):
-    """The branch is gone."""
-
-    type: ClassVar[str] = "branch.deleted"

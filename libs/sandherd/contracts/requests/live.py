@@ -27,6 +27,17 @@ class TaskView(BaseModel):
     error: str | None = None
     error_type: str | None = None
     result: dict[str, Any] = Field(default_factory=dict)
+    priority: str = "normal"
+    deadline: Moment | None = None
+    depends_on: list[SafeName] = Field(default_factory=list)
+    max_attempts: Attempt = 1
+    not_before: Moment | None = None
+    """Of a task that waits to be tried again: when it may be."""
+    waits_for: str | None = None
+    """Of a task that waits: for what, in words."""
+    score: float | None = None
+    """Of a task that waits: the higher, the earlier its turn; see docs/scheduling.md."""
+    profile: SafeName | None = None
 
 
 class SandboxView(BaseModel):
@@ -47,6 +58,10 @@ class SandboxView(BaseModel):
     events: Count = 0
     last_event_at: Moment | None = None
     last_heartbeat_at: Moment | None = None
+    expires_at: Moment | None = None
+    profile: SafeName | None = None
+    warm: bool = False
+    """Whether it came from the pool."""
 
 
 class TaskList(BaseModel):
@@ -86,6 +101,10 @@ class CredentialGrant(BaseModel):
 
     jwt: str
     expires_at: Moment
+    may_start: bool = True
+    """Whether its agent may be started now: it is what keeps an attempt that is over from beginning once more."""
+    joiner: str | None = None
+    """A new joiner's credentials file, where the sandbox may live longer than the old one is good for."""
 
 
 class AskCredential(Request[CredentialGrant]):

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.commands import Limits, SandboxSpec
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.offers import Previous
 
 _USAGE: Final = 2
 
@@ -20,11 +22,13 @@ class Isolation(StrEnum):
 class RuntimeFault(StrEnum):
     """What can go wrong at a runtime. A closed set: decisions are made by it, never by words in a text."""
 
-    REFUSED = "runtime_refused"
-    """It will never make this sandbox as asked."""
-    UNAVAILABLE = "runtime_unavailable"
-    """It can't at this moment; the same may work later."""
-    LOST = "sandbox_lost"
+    REFUSED = ErrorType.RUNTIME_REFUSED
+    """It will never make this sandbox as asked, or can't do such a thing at all."""
+    UNAVAILABLE = ErrorType.RUNTIME_UNAVAILABLE
+    """It can't at this moment, or has not answered: it may have done it. The same may be asked again."""
+    QUOTA = ErrorType.RUNTIME_QUOTA
+    """There is no room for it now."""
+    LOST = ErrorType.SANDBOX_LOST
     """It has no such sandbox."""
 
 
@@ -38,7 +42,7 @@ class RuntimeFailedError(Exception):
     @property
     def permanent(self) -> bool:
         """Whether asking again is of no use."""
-        return self.fault is not RuntimeFault.UNAVAILABLE
+        return self.fault not in {RuntimeFault.UNAVAILABLE, RuntimeFault.QUOTA}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +51,31 @@ class SandboxPlan:
 
     project: str
     sandbox: str
-    task: str
+    unit: str
+    """What the runtime is to know it by: its own name, or that of one that was prepared beforehand."""
+    task: str | None
     attempt: int
     fence: int
-    spec: TaskSpec
+    spec: SandboxSpec
+    """A `TaskSpec` where there is a task."""
+    limits: Limits
+    previous: Previous | None = None
+    max_work_bytes: int = 0
+    """The largest archive of its work tree that is put by if the attempt fails."""
     joiner: str
     nats_url: str
     heartbeat_interval: float
     stop_grace: float
     """How long the worker has between being asked to end and being ended, in seconds."""
     traceparent: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmPlan:
+    """All that a runtime needs to start a sandbox that nobody has claimed: no identity, no credential, no secret."""
+
+    unit: str
+    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,8 @@ class RunEnd:
 class Seen:
     """A sandbox as it really is: what the runtime finds, whatever any record says."""
 
-    sandbox: str
+    unit: str
+    """What the runtime knows it by."""
     alive: bool
     runs: int = 0
     """How often a worker was started in it."""
@@ -104,45 +124,60 @@ class Capabilities:
     """What holds memory in its limit: `cgroup` (the sandbox as a whole) or `rlimit` (each process for itself)."""
     processes: str
     """What limits the number of processes: `cgroup`, `rlimit`, or `none`."""
+    can_pause: bool = False
+    can_prepare: bool = False
+    """Whether it can start sandboxes beforehand, for the pool."""
 
 
 class Runtime(Protocol):
-    """A place where sandboxes are made. All methods are safe to repeat; they raise `RuntimeFailedError`."""
+    """A place where sandboxes are made. All methods are safe to repeat; they raise `RuntimeFailedError`.
+
+    `unit` is what a sandbox was made as: the `unit` of its plan.
+    """
 
     name: str
     capabilities: Capabilities
 
     def on_exit(self, tell: Callable[[str], None]) -> None:
-        """From now on `tell(sandbox)` is called when the worker of a sandbox has ended."""
+        """From now on `tell(unit)` is called when the worker of a sandbox has ended."""
+
+    async def prepare(self, plan: WarmPlan) -> None:
+        """Start a sandbox whose worker waits for its identity. Done already: nothing happens."""
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Make the sandbox and start its worker. Done already: nothing happens."""
+        """Make the sandbox and start its worker, or give a prepared one its identity. Done already: nothing happens."""
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start the worker once more in a sandbox whose worker died, to say what is left unsaid."""
 
-    async def stop(self, sandbox: str, grace: float) -> None:
-        """Ask the worker to end, wait up to `grace` seconds, then end every process of the sandbox."""
+    async def pause(self, unit: str) -> None:
+        """Freeze every process of the sandbox. Raises `refused` where that can't be done."""
 
-    async def leave(self, sandbox: str) -> None:
+    async def resume(self, unit: str) -> None:
+        """Let it go on."""
+
+    async def stop(self, unit: str, grace: float) -> None:
+        """Ask the worker to end, wait up to `grace` seconds, then end every process of the sandbox, frozen or not."""
+
+    async def leave(self, unit: str) -> None:
         """Give back what a stopped sandbox holds of the host beside its files, but nothing that tells how it ended."""
 
-    async def look(self, sandbox: str) -> Seen | None:
+    async def look(self, unit: str) -> Seen | None:
         """The sandbox as it is, or None if there is none."""
 
     async def find_all(self) -> list[Seen]:
         """All that is really there, wanted or not."""
 
-    async def remove(self, sandbox: str) -> None:
+    async def remove(self, unit: str) -> None:
         """End every process of the sandbox and remove what it leaves on the host."""
 
-    async def keep(self, sandbox: str) -> None:
+    async def keep(self, unit: str) -> None:
         """Put what it leaves aside for a person to look at: something in it was never said."""
 
     async def find_kept(self) -> list[str]:
         """The sandboxes whose things were put aside."""
 
-    async def take_back(self, sandbox: str) -> None:
+    async def take_back(self, unit: str) -> None:
         """Put back what was put aside, so that it can be recovered. It is not there any more: nothing happens."""
 
     async def close(self) -> None:

@@ -4,7 +4,9 @@ from typing import Any, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
+from sandherd.contracts.commands import Limits, SandboxSpec
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.offers import Previous
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, checked
 from spawner.records.record import Record
@@ -23,9 +25,25 @@ class SandboxRecord(Record):
     """What was asked of a runtime, and how far it has come. Written before the runtime is asked."""
 
     sandbox: SafeName
-    task: SafeName
+    task: SafeName | None = None
+    """None: it was asked for by itself, and is there for whoever asked."""
     attempt: int = 1
     runtime: SafeName
+    limits: Limits
+    spec: SandboxSpec | None = None
+    """Of a sandbox without a task; otherwise its task's is used."""
+    requested_by: str | None = None
+    unit: SafeName | None = None
+    """What its runtime knows it by, where that is not its own name: one of the pool's has had a name before."""
+    profile: SafeName | None = None
+    previous: Previous | None = None
+    """What it is given of the attempt before."""
+    expires_at: AwareDatetime | None = None
+    """When its time to live is over."""
+    pause_wanted: bool = False
+    """Whether it is to be frozen; its runtime is asked for that only after this was written."""
+    led_by: int = 0
+    """The fencing token of the keeper that wrote it last: one with an older token may not write it any more."""
     state: SandboxState = SandboxState.REQUESTED
     fence: int | None = None
     """The revision at which this record was made. It can't be in that first write: see `fence_of`."""
@@ -58,9 +76,14 @@ class SandboxRecord(Record):
         return f"/sandherd/spawner/{self.sandbox}"
 
     @property
-    def task_key(self) -> str:
-        """The key of its task."""
-        return f"{self.project}.{self.task}"
+    def task_key(self) -> str | None:
+        """The key of its task, if it has one."""
+        return f"{self.project}.{self.task}" if self.task else None
+
+    @property
+    def unit_name(self) -> str:
+        """What its runtime knows it by."""
+        return self.unit or self.sandbox
 
     @property
     def ended(self) -> bool:
@@ -95,4 +118,7 @@ class SandboxRecord(Record):
             ended_at=self.ended_at,
             reason=self.reason,
             error=self.error,
+            expires_at=self.expires_at,
+            profile=self.profile,
+            warm=self.unit is not None,
         )

@@ -5,9 +5,10 @@ from typing import Any, Final, Self
 
 from pydantic import AwareDatetime, Field
 
-from sandherd.contracts.commands import TaskSpec
-from sandherd.contracts.events import EventData
+from sandherd.contracts.commands import Limits, TaskSpec
+from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.offers import Previous
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TASK_ENDED, TaskState, checked
 from spawner.records.record import Record
@@ -26,10 +27,26 @@ class TaskRecord(Record):
     life: str
     """32 hexadecimal digits of the command that began it."""
     spec: TaskSpec
+    runtime: SafeName
+    """As resolved at submission: the task's own, its profile's, or the herd's."""
+    limits: Limits
+    """Resolved likewise, and within the herd's caps."""
+    max_attempts: int = 1
+    attempt_seconds: float | None = None
     submitted_by: str | None = None
     submitted_at: AwareDatetime
     state: TaskState = TaskState.PENDING
     attempt: int = 1
+    not_before: AwareDatetime | None = None
+    """Of a retry that waits: when it may begin."""
+    previous: Previous | None = None
+    """The attempt before this one, with what it left."""
+    work: ArtifactRef | None = None
+    """What the current attempt has put by of its work tree, for the next one."""
+    transcript: ArtifactRef | None = None
+    """The same of what was said."""
+    scheduled_by: int = 0
+    """The fencing token of the scheduler that wrote it last: one with an older token may not write it any more."""
     sandbox: SafeName | None = None
     """Of the current attempt: events of any other change nothing."""
     assigned_at: AwareDatetime | None = None
@@ -91,13 +108,19 @@ class TaskRecord(Record):
             attempt=self.attempt,
             text=text if whole else text[:SHOWN],
             harness=self.spec.harness.kind,
-            runtime=self.spec.runtime,
+            runtime=self.runtime,
             sandbox=self.sandbox,
             submitted_at=self.submitted_at,
             started_at=self.started_at,
             ended_at=self.ended_at,
             error=self.error,
             error_type=self.error_type,
+            priority=self.spec.priority,
+            deadline=self.spec.deadline,
+            depends_on=list(self.spec.depends_on),
+            max_attempts=self.max_attempts,
+            not_before=self.not_before,
+            profile=self.spec.profile,
             result=self.result if whole else {name: _short(value) for name, value in self.result.items()},
         )
 

@@ -1,0 +1,24 @@
+"""What a new attempt is given of the one before it: beside the task, in a file that the worker reads."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Attempt
+
+
+class Previous(BaseModel):
+    """The attempt before: why it failed, and what it left. References lie under its sandbox's subjects."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempt: Attempt
+    sandbox: SafeName
+    error: str | None = None
+    error_type: str | None = None
+    work: ArtifactRef | None = None
+    """Its work tree, as a compressed tar archive."""
+    transcript: ArtifactRef | None = None
+    use: Literal["offer", "restore"] = "offer"

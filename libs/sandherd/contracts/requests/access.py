@@ -1,0 +1,244 @@
+"""Commands and files in a sandbox: what people ask of the spawner, and what it asks of the sandbox's worker.
+
+Each question has two classes of the same fields: one names the sandbox, the other is sent on that sandbox's subject.
+Bytes travel as base64url (RFC 4648 §5); what is over `INLINE_BYTES` goes through ARTIFACTS, piece by piece.
+"""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Count, Moment, Whole
+from sandherd.contracts.requests.base import Request
+from sandherd.contracts.specs import Argument, EnvName
+
+INLINE_BYTES: Final = 128 * 1024
+"""What one request or answer carries of a file or of output; also the size of a piece."""
+LONGEST_WAIT: Final = 5.0
+"""How long an answer may be held back for something to tell, in seconds."""
+DEFAULT_EXEC_SECONDS: Final = 600
+
+TreePath = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+"""A path in the sandbox's work tree, relative to it; `.` is the tree. One that leads out of it is refused."""
+Piece = Annotated[bytes, Field(max_length=INLINE_BYTES)]
+Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+Mode = Annotated[int, Field(ge=0, le=0o777)]
+
+
+class Binary(BaseModel):
+    """Has bytes among its fields: in JSON they are base64url."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+
+class OfSandbox(Binary):
+    """What a question of people has beside its fields."""
+
+    sandbox: SafeName
+
+
+class ExecFields(Binary):
+    """A command to run. The same `exec` asked twice runs once."""
+
+    exec: SafeName
+    """Its name, `exc-…`, made by whoever asks."""
+    command: Annotated[list[Argument], Field(min_length=1, max_length=256)]
+    cwd: TreePath = "."
+    env: dict[EnvName, Argument] = Field(default_factory=dict)
+    """Beside the sandbox's own."""
+    stdin: Piece | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = DEFAULT_EXEC_SECONDS
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = LONGEST_WAIT
+    """How long the answer may wait for output or the end."""
+
+
+class ExecStatusFields(BaseModel):
+    """The next output of a command, from `offset` on."""
+
+    exec: SafeName
+    offset: Count = 0
+    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = LONGEST_WAIT
+
+
+class ExecKillFields(BaseModel):
+    """A signal to a command and all that it has started."""
+
+    exec: SafeName
+    signal: Literal["TERM", "INT", "KILL"] = "TERM"
+
+
+class ExecOutput(Binary):
+    """A piece of what a command wrote, in order."""
+
+    stream: Literal["stdout", "stderr"]
+    data: Piece
+
+
+class ExecState(Binary):
+    """A command as it stands. Ask on from `next_offset` until `complete`."""
+
+    exec: SafeName
+    state: Literal["running", "exited", "killed", "timed_out", "failed"]
+    """`failed`: it could not be started, see `error`."""
+    exit_code: Whole | None = None
+    signal: Whole | None = None
+    error: str | None = None
+    output: list[ExecOutput] = Field(default_factory=list)
+    next_offset: Count = 0
+    complete: bool = False
+    """Whether it has ended and all that is kept of its output was given."""
+    dropped_bytes: Count = 0
+    """How much it wrote beyond what is kept."""
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
+
+
+class ListFilesFields(BaseModel):
+    """What is in a folder."""
+
+    path: TreePath = "."
+    recursive: bool = False
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+
+
+class FileEntry(BaseModel):
+    """One entry of a folder. `path` is relative to the work tree."""
+
+    path: str
+    kind: Literal["file", "folder", "symlink", "other"]
+    size: Count = 0
+    mode: Mode = 0
+    modified_at: Moment | None = None
+
+
+class FileList(BaseModel):
+    """Entries, ordered by path."""
+
+    entries: list[FileEntry]
+    truncated: bool = False
+
+
+class UploadFields(Binary):
+    """A file for the work tree, or an archive of a folder: its bytes, or where they wait. Written whole or not."""
+
+    path: TreePath
+    data: Piece | None = None
+    artifact: ArtifactRef | None = None
+    sha256: Digest
+    mode: Mode = 0o644
+    unpack: bool = False
+    """Whether it is a tar archive, to be unpacked as the folder `path`."""
+
+
+class FileWritten(BaseModel):
+    """What was written."""
+
+    path: str
+    size: Count
+    sha256: Digest
+    files: Count = 1
+
+
+class DownloadFields(BaseModel):
+    """A file, or a folder as a tar archive."""
+
+    path: TreePath
+
+
+class FileRead(Binary):
+    """What was read: in `data`, or waiting under `artifact`."""
+
+    path: str
+    kind: Literal["file", "folder"]
+    """Of a folder the bytes are a tar archive."""
+    size: Count
+    sha256: Digest
+    mode: Mode = 0o644
+    data: Piece | None = None
+    artifact: ArtifactRef | None = None
+
+
+class PieceFields(BaseModel):
+    """The next piece of an artifact."""
+
+    artifact: SafeName
+    after: Count = 0
+    """The stream sequence of the last piece; 0 for the first."""
+
+
+class ArtifactPiece(Binary):
+    """A piece, and where to ask on."""
+
+    data: Piece
+    index: Count
+    after: Count
+
+
+class Held(BaseModel):
+    """A piece is kept."""
+
+    index: Count
+
+
+# --- what people ask -----------------------------------------------------------------------------------------------
+
+
+class Exec(ExecFields, OfSandbox, Request[ExecState]):
+    """Run a command in a sandbox. Output and end are asked for with `ExecStatus`."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "spawner.exec"
+
+
+class ExecStatus(ExecStatusFields, OfSandbox, Request[ExecState]):
+    """How far a command is."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "spawner.exec_status"
+
+
+class ExecKill(ExecKillFields, OfSandbox, Request[ExecState]):
+    """End a command."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "spawner.exec_kill"
+
+
+class ListFiles(ListFilesFields, OfSandbox, Request[FileList]):
+    """What is in a folder of a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileList
+    type: ClassVar[str] = "spawner.list_files"
+
+
+class UploadChunk(OfSandbox, Request[Held]):
+    """A piece of a large file: held for an hour, until `Upload` names it. The same piece twice is one."""
+
+    Answer: ClassVar[type[BaseModel]] = Held
+    type: ClassVar[str] = "spawner.upload_chunk"
+    artifact: Annotated[SafeName, StringConstraints(pattern="^upl-")]
+    index: Count
+    data: Piece
+
+
+class Upload(UploadFields, OfSandbox, Request[FileWritten]):
+    """Put a file or folder into a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileWritten
+    type: ClassVar[str] = "spawner.upload"
+
+
+class Download(DownloadFields, OfSandbox, Request[FileRead]):
+    """Take a file or folder out of a sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileRead
+    type: ClassVar[str] = "spawner.download"
+
+
+class DownloadChunk(PieceFields, OfSandbox, Request[ArtifactPiece]):
+    """The next piece of what `Download` has put aside, or of any artifact of that sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = ArtifactPiece
+    type: ClassVar[str] = "spawner.download_chunk"

@@ -1,0 +1,73 @@
+"""What the spawner asks of a sandbox's worker, on that sandbox's subject, and what a worker asks of the spawner."""
+
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.access import (
+    ArtifactPiece,
+    DownloadFields,
+    ExecFields,
+    ExecKillFields,
+    ExecState,
+    ExecStatusFields,
+    FileList,
+    FileRead,
+    FileWritten,
+    ListFilesFields,
+    PieceFields,
+    UploadFields,
+)
+from sandherd.contracts.requests.base import Request
+
+
+class Fetch(PieceFields, Request[ArtifactPiece]):
+    """A worker's question for a piece of an artifact that its sandbox was given. `owner` is whose artifact it is."""
+
+    Answer: ClassVar[type[BaseModel]] = ArtifactPiece
+    type: ClassVar[str] = "spawner.fetch"
+    owner: SafeName
+    """The sandbox under whose subject it lies: the asker's own, or that of an earlier attempt offered to it."""
+
+
+class WorkerExec(ExecFields, Request[ExecState]):
+    """`Exec`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "worker.exec"
+
+
+class WorkerExecStatus(ExecStatusFields, Request[ExecState]):
+    """`ExecStatus`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "worker.exec_status"
+
+
+class WorkerExecKill(ExecKillFields, Request[ExecState]):
+    """`ExecKill`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = ExecState
+    type: ClassVar[str] = "worker.exec_kill"
+
+
+class WorkerListFiles(ListFilesFields, Request[FileList]):
+    """`ListFiles`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileList
+    type: ClassVar[str] = "worker.list_files"
+
+
+class WorkerUpload(UploadFields, Request[FileWritten]):
+    """`Upload`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileWritten
+    type: ClassVar[str] = "worker.upload"
+
+
+class WorkerDownload(DownloadFields, Request[FileRead]):
+    """`Download`, on the subject of its sandbox."""
+
+    Answer: ClassVar[type[BaseModel]] = FileRead
+    type: ClassVar[str] = "worker.download"

@@ -1,0 +1,112 @@
+"""What is wanted: a sandbox, a task in one, what it may use, and how often it is tried."""
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Moment
+
+MAX_FILES_BYTES: Final = 128 * 1024
+"""What the files given with a task may weigh together; larger ones are uploaded."""
+MAX_DEPENDENCIES: Final = 64
+_DAY: Final = 86_400
+
+RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024, pattern=r"^[^\x00]*$")]
+Argument = Annotated[str, StringConstraints(max_length=32_000, pattern=r"^[^\x00]*$")]
+"""What the kernel takes as one argument or variable: no NUL, and under 128 KiB in any script (execve(2))."""
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
+
+
+class Limits(BaseModel):
+    """What one sandbox may use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    memory_mb: Annotated[int, Field(ge=64, le=65_536)] = 2048
+    cpu_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] = 3600
+    open_files: Annotated[int, Field(ge=64, le=65_536)] = 1024
+    processes: Annotated[int, Field(ge=8, le=32_768)] = 512
+
+
+class CommandHarness(BaseModel):
+    """Any program: it runs in the work tree, hears messages on its standard input; its exit status is the result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["command"] = "command"
+    argv: Annotated[list[Argument], Field(min_length=1, max_length=256)]
+
+
+class Retry(BaseModel):
+    """How often a task is tried, and how long it rests between. Which errors are tried again: `contracts.failures`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_attempts: Annotated[int, Field(ge=1, le=20)] | None = None
+    """None: as many as the herd is set to."""
+    first_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] = 1.0
+    """The delay doubles with every attempt, up to the longest."""
+    longest_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] = 300.0
+    also: frozenset[ErrorType] = frozenset()
+    """Errors that are permanent by themselves and are to be tried again all the same, as `exit_status`."""
+
+
+class SandboxSpec(BaseModel):
+    """What a sandbox is to be like. What is left out comes from the profile, else from the herd's settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    profile: SafeName | None = None
+    runtime: SafeName | None = None
+    limits: Limits | None = None
+    env: dict[EnvName, Argument] = Field(default_factory=dict)
+    secret_env: frozenset[EnvName] = frozenset()
+    """Names in `env` whose values are kept out of every event and output."""
+    files: dict[RelativePath, str] = Field(default_factory=dict)
+    """Text files put into the work tree before anything is started."""
+    ttl_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
+    """How long it may live before it is ended, whatever it does; it can be extended."""
+
+    @model_validator(mode="after")
+    def _files_fit(self) -> Self:
+        total = sum(len(name) + len(text.encode()) for name, text in self.files.items())
+        if total > MAX_FILES_BYTES:
+            raise ValueError(f"files weigh {total} bytes together; the limit is {MAX_FILES_BYTES}")
+        for name in self.files:
+            if not {"", ".", ".."}.isdisjoint(name.split("/")):
+                raise ValueError(f"files: {name[:80]!r} is not a plain path inside the work tree")
+        return self
+
+    @model_validator(mode="after")
+    def _secrets_exist(self) -> Self:
+        missing = sorted(self.secret_env - self.env.keys())
+        if missing:
+            raise ValueError(f"secret_env names variables that env lacks: {', '.join(missing)}")
+        return self
+
+
+Priority = Literal["critical", "high", "normal", "low"]
+
+
+class TaskSpec(SandboxSpec):
+    """What is to be done, by what, and where."""
+
+    text: Text
+    harness: CommandHarness
+    linger_seconds: Annotated[int, Field(ge=0, le=_DAY)] = 0
+    """How long the sandbox stays for follow-up messages after the agent is done."""
+    priority: Priority = "normal"
+    deadline: Moment | None = None
+    """When it should be done: the nearer, the earlier its turn. Nothing is stopped by it; `task_seconds` does that."""
+    depends_on: Annotated[tuple[SafeName, ...], Field(max_length=MAX_DEPENDENCIES)] = ()
+    """Tasks of the same project that have to be completed before this one begins. If one fails, so does this."""
+    attempt_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] | None = None
+    """How long one attempt may take, from its assignment; None: as the herd is set."""
+    task_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
+    """How long the whole task may take from its submission, with its waits and all its attempts."""
+    retry: Retry = Retry()
+    on_retry: Literal["offer", "restore"] = "offer"
+    """What a new attempt gets of the last one's work tree: beside its own empty one, or as its own."""
