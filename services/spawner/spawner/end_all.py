@@ -22,7 +22,7 @@ _log: Final = logs.get("end_all")
 
 async def end_all(runtime: Runtime, grace: float) -> list[str]:
     """End all sandboxes, each with so many seconds to end by itself. Returns those that did not end."""
-    found = [seen.sandbox for seen in await runtime.find_all()]
+    found = [seen.unit for seen in await runtime.find_all()]
     ended = await asyncio.gather(*(_end(runtime, sandbox, grace) for sandbox in found))
     return [sandbox for sandbox, over in zip(found, ended, strict=True) if not over]
 

@@ -63,6 +63,16 @@ class Live:
             held = fenced or held
         return await self.sandboxes.flush(held)
 
+    async def load_task(self, sandbox: SandboxRecord) -> Held[TaskRecord] | None:
+        """The task of a sandbox; None if it has none, or it is gone."""
+        return await self.tasks.load(sandbox.task_key) if sandbox.task_key else None
+
+    async def change_task_of(
+        self, sandbox: SandboxRecord, decide: Callable[[TaskRecord], TaskRecord]
+    ) -> Held[TaskRecord] | None:
+        """Change the task of a sandbox, if it has one."""
+        return await self.change_task(sandbox.task_key, decide) if sandbox.task_key else None
+
     def problem(self) -> str | None:
         """Why the records are not known yet, or None."""
         complete = self.task_index.complete.is_set() and self.sandbox_index.complete.is_set()

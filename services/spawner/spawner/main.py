@@ -45,7 +45,6 @@ SCHEDULER_LEASE: Final = "spawner.scheduler"
 SWEEP_LEASE: Final = "spawner.sweep"
 AT_ONCE: Final = 16
 """So many commands or events are handled at the same time; those about one task or sandbox one after the other."""
-ORPHAN_GRACE: Final = 60.0
 _JOINER_MARGIN: Final = 3600.0
 """How much longer than the oldest sandbox a joiner's credential lives: to recover what one has left."""
 
@@ -133,7 +132,7 @@ class Spawner:
         await together(lease.keep(), scheduler.run())
 
     async def _sweep(self, live: Live, keeper: Keeper, lease: Lease, runtimes: Mapping[str, Runtime]) -> None:
-        ward = Ward(self._service.bus, live, self._settings.project, ORPHAN_GRACE)
+        ward = Ward(self._service.bus, live, self._settings.project, self._settings.orphan_grace)
         sweeper = Sweeper(live, lease, keeper, ward=ward, kept=Kept(live, keeper), runtimes=runtimes)
         await together(lease.keep(), sweeper.run(self._settings.check_interval, self._settings.keep_ended))
 
@@ -151,6 +150,7 @@ class Spawner:
             heartbeat_interval=settings.heartbeat_interval,
             stop_grace=settings.stop_grace,
             joiner_life=settings.max_age + _JOINER_MARGIN,
+            max_work_bytes=settings.max_work_mb * 1024 * 1024,
         )
 
     def _rules(self) -> Rules:

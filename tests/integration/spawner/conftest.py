@@ -61,10 +61,12 @@ def plan_for(sandbox: str, **limits: int) -> SandboxPlan:
     return SandboxPlan(
         project="p1",
         sandbox=sandbox,
+        unit=sandbox,
         task="task-1",
         attempt=1,
         fence=7,
-        spec=TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), limits=Limits(**limits)),
+        spec=TaskSpec(text="do it", harness=CommandHarness(argv=["true"])),
+        limits=Limits(**limits),
         joiner="the joiner's secret",
         nats_url="nats://127.0.0.1:1",
         heartbeat_interval=30,
@@ -79,7 +81,7 @@ async def home(tmp_path: Path) -> AsyncIterator[Path]:
     yield folder
     runtime = await open_runtime(Options(root=folder / "sandboxes", aside=folder / "kept", isolation="none"))
     for seen in await runtime.find_all():
-        await runtime.remove(seen.sandbox)
+        await runtime.remove(seen.unit)
     await runtime.close()
 
 
@@ -110,7 +112,7 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
     yield open_it
     for runtime in opened:
         for seen in await runtime.find_all():
-            await runtime.remove(seen.sandbox)
+            await runtime.remove(seen.unit)
         await runtime.close()
         assert not any(parent.exists() for parent in runtime.groups.parents())
 

@@ -47,7 +47,6 @@ def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int |
         "SANDHERD_PROJECT": plan.project,
         "SANDHERD_SANDBOX_ID": plan.sandbox,
         MARK: str(seen.place),
-        "SANDHERD_TASK_ID": plan.task,
         "SANDHERD_ATTEMPT": str(plan.attempt),
         "SANDHERD_FENCE": str(plan.fence),
         "SANDHERD_CREDENTIALS": str(seen.state / "joiner.creds"),
@@ -62,6 +61,8 @@ def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int |
         "LANG": "C.UTF-8",
         "USER": "agent",
     }
+    if plan.task:
+        found["SANDHERD_TASK_ID"] = plan.task
     if plan.traceparent:
         found["TRACEPARENT"] = plan.traceparent
     if lost and lost > _SIGNALLED:

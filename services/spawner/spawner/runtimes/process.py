@@ -21,6 +21,7 @@ from spawner.runtimes.contract import (
     RuntimeFault,
     SandboxPlan,
     Seen,
+    WarmPlan,
 )
 from spawner.runtimes.ending import Ending
 from spawner.runtimes.layout import Layout, Place, Run
@@ -50,14 +51,26 @@ class ProcessRuntime:
         return Ending(self.groups, namespaced=self.host is not None)
 
     def on_exit(self, tell: Callable[[str], None]) -> None:
-        """From now on `tell(sandbox)` is called when a worker has ended; also for those that are running already."""
+        """From now on `tell(unit)` is called when a worker has ended; also for those that are running already."""
         self._tell = tell
         for place in self.layout.places():
             self._watch(place)
 
+    async def prepare(self, plan: WarmPlan) -> None:
+        """Start a sandbox that waits for its identity."""
+        raise RuntimeFailedError(RuntimeFault.REFUSED, f"nothing can be prepared here: {plan.unit}")
+
+    async def pause(self, unit: str) -> None:
+        """Freeze every process of the sandbox."""
+        raise RuntimeFailedError(RuntimeFault.REFUSED, f"{unit} can't be frozen here")
+
+    async def resume(self, unit: str) -> None:
+        """Let it go on."""
+        raise RuntimeFailedError(RuntimeFault.REFUSED, f"{unit} can't be frozen here")
+
     async def create(self, plan: SandboxPlan) -> None:
         """Make the sandbox and start its worker, unless that was done."""
-        place = self.layout.place(plan.sandbox)
+        place = self.layout.place(plan.unit)
         await asyncio.to_thread(self._furnish, place, plan)
         if any(run.claim.exists() for run in place.runs()):
             self._watch(place)
@@ -66,34 +79,34 @@ class ProcessRuntime:
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start the worker once more, after ending whatever the dead one left running."""
-        place = self._known(plan.sandbox)
+        place = self._known(plan.unit)
         if self._shim(place):
             return
         await self.ending.end_all(place)
         await asyncio.to_thread(self._furnish, place, plan)
         await self._start(place, plan, ["--recover"])
 
-    async def stop(self, sandbox: str, grace: float) -> None:
+    async def stop(self, unit: str, grace: float) -> None:
         """Ask the worker to end, wait, then end every process of the sandbox."""
-        place = self.layout.place(sandbox)
+        place = self.layout.place(unit)
         shim_process = self._shim(place)
         if shim_process:
             await self.ending.ask(shim_process, grace)
         await self.ending.end_all(place)
 
-    async def look(self, sandbox: str) -> Seen | None:
+    async def look(self, unit: str) -> Seen | None:
         """The sandbox as it is, or None if there is nothing of it."""
-        place = self.layout.place(sandbox)
+        place = self.layout.place(unit)
         if not place.exists():
-            return Seen(sandbox, alive=True) if self.groups.members(sandbox) else None
+            return Seen(unit, alive=True) if self.groups.members(unit) else None
         runs = [run for run in place.runs() if run.claim.exists()]
         alive = self._shim(place) is not None
-        seen = Seen(sandbox, alive, runs=len(runs), project=place.read_label(), since=int(place.folder.stat().st_ctime))
+        seen = Seen(unit, alive, runs=len(runs), project=place.read_label(), since=int(place.folder.stat().st_ctime))
         if not runs or alive:
             return seen
         end = RunEnd(
             shim.read_exit(runs[-1]),
-            out_of_memory=self.groups.kills(sandbox) > 0,
+            out_of_memory=self.groups.kills(unit) > 0,
             last_line=shim.read_last_line(runs[-1]),
         )
         return replace(seen, end=end)
@@ -104,33 +117,33 @@ class ProcessRuntime:
         found = [await self.look(name) for name in sorted(names)]
         return [seen for seen in found if seen]
 
-    async def remove(self, sandbox: str) -> None:
+    async def remove(self, unit: str) -> None:
         """End what still runs, and remove directory and control groups."""
-        place = self.layout.place(sandbox)
+        place = self.layout.place(unit)
         await self.ending.end_all(place)
         await self.ending.remove_groups(place)
-        await asyncio.to_thread(self.layout.remove, sandbox)
+        await asyncio.to_thread(self.layout.remove, unit)
 
-    async def keep(self, sandbox: str) -> None:
+    async def keep(self, unit: str) -> None:
         """End what still runs, and put the directory aside."""
-        place = self.layout.place(sandbox)
+        place = self.layout.place(unit)
         await self.ending.end_all(place)
         await self.ending.remove_groups(place)
-        kept = self.layout.keep(sandbox)
-        _log.warning("kept what a sandbox could not say", sandbox=sandbox, folder=str(kept))
+        kept = self.layout.keep(unit)
+        _log.warning("kept what a sandbox could not say", sandbox=unit, folder=str(kept))
 
     async def find_kept(self) -> list[str]:
         """The sandboxes whose directories were put aside."""
         return self.layout.kept()
 
-    async def take_back(self, sandbox: str) -> None:
+    async def take_back(self, unit: str) -> None:
         """Put the directory back where sandboxes live."""
-        self.layout.take_back(sandbox)
+        self.layout.take_back(unit)
 
-    async def leave(self, sandbox: str) -> None:
+    async def leave(self, unit: str) -> None:
         """Remove the control groups of what has ended, unless they alone tell what killed it."""
-        if not self.groups.kills(sandbox):
-            await self.ending.remove_groups(self.layout.place(sandbox))
+        if not self.groups.kills(unit):
+            await self.ending.remove_groups(self.layout.place(unit))
 
     async def close(self) -> None:
         """Stop watching; the sandboxes live on."""
@@ -147,9 +160,9 @@ class ProcessRuntime:
             bubblewrap.write_accounts(place)
             place.write_secret(place.task, plan.spec.model_dump_json())
             place.write_secret(place.joiner, plan.joiner)
-            self.groups.make(plan.sandbox, limits.for_group(plan.spec.limits))
+            self.groups.make(plan.unit, limits.for_group(plan.limits))
         except OSError as error:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.sandbox}: {error}") from error
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
 
     async def _start(self, place: Place, plan: SandboxPlan, extra: list[str]) -> None:
         run = place.new_run()
@@ -167,7 +180,7 @@ class ProcessRuntime:
     def spawn(self, place: Place, run: Run, plan: SandboxPlan, extra: list[str]) -> int:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
         own = limits.for_processes(
-            plan.spec.limits,
+            plan.limits,
             hard_files=limits.hard_open_files(),
             memory_group=self.groups.memory is not None,
             count_processes=self.capabilities.processes == "rlimit",
@@ -194,10 +207,10 @@ class ProcessRuntime:
 
     # --- watching ----------------------------------------------------------------------------------------------
 
-    def _known(self, sandbox: str) -> Place:
-        place = self.layout.place(sandbox)
+    def _known(self, unit: str) -> Place:
+        place = self.layout.place(unit)
         if not place.exists():
-            raise RuntimeFailedError(RuntimeFault.LOST, f"there is nothing of {sandbox} on this host")
+            raise RuntimeFailedError(RuntimeFault.LOST, f"there is nothing of {unit} on this host")
         return place
 
     def _shim(self, place: Place) -> ProcessId | None:
@@ -212,11 +225,11 @@ class ProcessRuntime:
         if process and (watch is None or watch.done()):
             self._watches[place.name] = asyncio.create_task(self._tell_end(place.name, process))
 
-    async def _tell_end(self, sandbox: str, process: ProcessId) -> None:
+    async def _tell_end(self, unit: str, process: ProcessId) -> None:
         await processes.gone(process)
         _reap(process.pid)
-        self._watches.pop(sandbox, None)
-        self._tell(sandbox)
+        self._watches.pop(unit, None)
+        self._tell(unit)
 
 
 def _last_status(place: Place) -> int | None:

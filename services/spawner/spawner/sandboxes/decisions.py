@@ -23,7 +23,10 @@ def requested(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         sandbox=sandbox,
         task=task.task,
         attempt=task.attempt,
-        runtime=task.spec.runtime,
+        runtime=task.runtime,
+        limits=task.limits,
+        profile=task.spec.profile,
+        previous=task.previous,
         requested_at=now,
     )
     return record.saying(now, SandboxRequested(runtime=record.runtime, linger_seconds=task.spec.linger_seconds))

@@ -9,6 +9,7 @@ from spawner.live import Live
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes import decisions
 from spawner.sandboxes.keeper import Keeper
+from spawner.sandboxes.record import SandboxRecord
 
 AGAIN: Final = timedelta(minutes=10)
 """How long between two tries. The first is at the start: what was broken may just have been mended."""
@@ -36,9 +37,13 @@ class Kept:
 
     async def _try_again(self, key: str, sandbox: str, runtime: Runtime) -> None:
         held = await self._live.sandboxes.load(key)
-        if held is None or not held.record.unsaid or await self._live.tasks.load(held.record.task_key) is None:
+        if held is None or not held.record.unsaid or not await self._has_plan(held.record):
             return
         _log.info("trying to say what was left unsaid", sandbox=sandbox)
         await self._live.change_sandbox(key, decisions.tried_again)
         await runtime.take_back(sandbox)
         self._keeper.wake(key)
+
+    async def _has_plan(self, sandbox: SandboxRecord) -> bool:
+        """Whether it is still known what its worker is to be started with."""
+        return sandbox.task is None or await self._live.load_task(sandbox) is not None

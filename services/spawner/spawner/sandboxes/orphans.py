@@ -57,14 +57,14 @@ class Ward:
 
     async def _unwanted(self, seen: Seen) -> bool:
         """Whether the bucket itself has no record of it: what is known in memory may be a moment behind."""
-        return await self._live.sandboxes.load(f"{self._project_of(seen)}.{seen.sandbox}") is None
+        return await self._live.sandboxes.load(f"{self._project_of(seen)}.{seen.unit}") is None
 
     def _project_of(self, seen: Seen) -> str:
         return seen.project or self._project
 
     async def _say(self, seen: Seen, data: SandboxEvent, sequence: int, now: datetime) -> None:
         """An event of something without a record: its id is made of what lies there, so that it is said once."""
-        source = f"/sandherd/spawner/{seen.sandbox}/orphan"
+        source = f"/sandherd/spawner/{seen.unit}/orphan"
         await self._bus.publish_event(
             wrap(
                 data,
@@ -72,9 +72,9 @@ class Ward:
                 source=source,
                 sequence=sequence,
                 project=self._project_of(seen),
-                subject=seen.sandbox,
+                subject=seen.unit,
                 time=now,
                 id=derived_uuid(datetime.fromtimestamp(seen.since, UTC), source, sequence),
-                sandboxid=seen.sandbox,
+                sandboxid=seen.unit,
             )
         )

@@ -41,6 +41,7 @@ class Plans:
     heartbeat_interval: float
     stop_grace: float
     joiner_life: float
+    max_work_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ class Steps:
 
     async def _facts(self, sandbox: SandboxRecord) -> Facts:
         runtime = self.runtimes.get(sandbox.runtime)
-        seen = await runtime.look(sandbox.sandbox) if runtime else None
+        seen = await runtime.look(sandbox.unit_name) if runtime else None
         # In this order: what is read later is newer, and a worker that is seen dead has said all it ever will.
         settled = await self._is_settled(sandbox, seen)
-        task = await self.live.tasks.load(sandbox.task_key)
+        task = await self.live.load_task(sandbox)
         found = task.record if task else None
         return Facts(sandbox, found, seen, self.live.now(), settled=settled, leading_since=self.since)
 
@@ -113,7 +114,7 @@ class Steps:
 
     async def _clear(self, sandbox: SandboxRecord, *, keep: bool) -> None:
         runtime = self._runtime(sandbox)
-        await (runtime.keep(sandbox.sandbox) if keep else runtime.remove(sandbox.sandbox))
+        await (runtime.keep(sandbox.unit_name) if keep else runtime.remove(sandbox.unit_name))
 
     async def _spawn(self, held: Held[SandboxRecord], facts: Facts) -> None:
         key = held.record.key
@@ -126,7 +127,7 @@ class Steps:
         now = self.live.now()
         isolation = runtime.capabilities.isolation
         await self.live.change_sandbox(key, lambda record: decisions.spawned(record, isolation, now))
-        await self.live.change_task(held.record.task_key, lambda record: record)
+        await self.live.change_task_of(held.record, lambda record: record)
 
     async def _spawn_failed(self, sandbox: SandboxRecord, error: RuntimeFailedError) -> None:
         """What can't be made now is tried again until the time for it is up; what can't ever be made has failed."""
@@ -154,8 +155,8 @@ class Steps:
 
     async def _stop(self, sandbox: SandboxRecord) -> None:
         runtime = self._runtime(sandbox)
-        await runtime.stop(sandbox.sandbox, self.plans.stop_grace)
-        seen = await runtime.look(sandbox.sandbox)
+        await runtime.stop(sandbox.unit_name, self.plans.stop_grace)
+        seen = await runtime.look(sandbox.unit_name)
         code = seen.end.code if seen and seen.end else None
         await self.live.change_sandbox(sandbox.key, lambda record: decisions.stopped(record, code))
 
@@ -164,7 +165,7 @@ class Steps:
             ours = task.sandbox == facts.sandbox.sandbox and not task.ended
             return of_task.failed(task, verdict.error, verdict.error_type, facts.now) if ours else task
 
-        await self.live.change_task(facts.sandbox.task_key, decide)
+        await self.live.change_task_of(facts.sandbox, decide)
 
     async def _finish(self, sandbox: SandboxRecord, *, unsaid: bool) -> None:
         now = self.live.now()
@@ -188,15 +189,20 @@ class Steps:
 
     def _plan(self, held: Held[SandboxRecord], facts: Facts) -> SandboxPlan:
         sandbox, task = held.record, facts.task
-        if task is None:
+        spec = sandbox.spec or (task.spec if task else None)
+        if spec is None:
             raise RuntimeFailedError(RuntimeFault.REFUSED, f"the task of {sandbox.sandbox} is gone")
         return SandboxPlan(
             project=sandbox.project,
             sandbox=sandbox.sandbox,
+            unit=sandbox.unit_name,
             task=sandbox.task,
             attempt=sandbox.attempt,
             fence=sandbox.fence_of(held.revision),
-            spec=task.spec,
+            spec=spec,
+            limits=sandbox.limits,
+            previous=sandbox.previous,
+            max_work_bytes=self.plans.max_work_bytes,
             joiner=self.minter.mint_joiner(sandbox.project, sandbox.sandbox, self.plans.joiner_life),
             nats_url=self.plans.nats_url,
             heartbeat_interval=self.plans.heartbeat_interval,

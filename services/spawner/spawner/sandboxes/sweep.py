@@ -40,7 +40,7 @@ def look_over(
     `kept` are the sandboxes that were put aside: their records stay, for they are to be tried again.
     """
     names = {known.view.sandbox: key for key, known in sandboxes.items()}
-    there = {seen.sandbox for seen in present}
+    there = {seen.unit for seen in present}
     living = {key for key, known in sandboxes.items() if known.view.state not in SANDBOX_ENDED}
     left_behind = {names[name] for name in there if name in names} - living
     needed = living | {names[name] for name in there | kept if name in names}

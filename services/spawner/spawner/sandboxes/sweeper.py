@@ -49,7 +49,7 @@ class Sweeper:
     async def sweep(self, keep: float) -> None:
         """One pass."""
         present = {
-            seen.sandbox: (runtime, seen) for runtime in self._runtimes.values() for seen in await runtime.find_all()
+            seen.unit: (runtime, seen) for runtime in self._runtimes.values() for seen in await runtime.find_all()
         }
         kept = {name: runtime for runtime in self._runtimes.values() for name in await runtime.find_kept()}
         tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
