@@ -1,0 +1,117 @@
+"""What a spec comes to here: where it runs, what it may use, and what it finds; or why it can't be had. All pure.
+
+A value comes from the spec itself, else from its profile, else from the herd's settings.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Self
+
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import Profile
+from sandherd.contracts.specs import Limits, SandboxSpec
+from sandherd.settings import Settings
+
+_MB_PER_GB: Final = 1024
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why something can't be had: what is allowed, and the field that asked for more."""
+
+    reason: str
+    field: str
+
+
+@dataclass(frozen=True)
+class Menu:
+    """What may be asked for here. Times are in seconds."""
+
+    runtimes: frozenset[str]
+    default_runtime: str
+    defaults: Limits
+    caps: Limits
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    max_attempts: int = 1
+    """How often a task is tried that does not say so itself."""
+    attempt_seconds: float | None = None
+    usual_ttl: float = 43_200
+    max_ttl: float = 604_800
+
+    @classmethod
+    def of(cls, settings: Settings, runtimes: Collection[str]) -> Self:
+        """What these settings and runtimes allow. The usual is never more than what is allowed."""
+        usual = Limits(memory_mb=int(settings.sandbox_memory_gb * _MB_PER_GB))
+        return cls(
+            runtimes=frozenset(runtimes),
+            default_runtime=settings.runtime,
+            defaults=_at_most(usual, settings.caps),
+            caps=settings.caps,
+            profiles=settings.profiles,
+            max_attempts=settings.max_attempts,
+            attempt_seconds=settings.attempt_timeout,
+            usual_ttl=min(settings.max_age, settings.max_ttl),
+            max_ttl=settings.max_ttl,
+        )
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a spec comes to."""
+
+    runtime: str
+    limits: Limits
+    env: Mapping[str, str]
+    """The profile's variables under the spec's own."""
+
+
+def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
+    """What this spec comes to, or why it can't be had. The field names a member of the spec, as `spec.runtime`."""
+    profile = menu.profiles.get(spec.profile) if spec.profile else Profile()
+    if profile is None:
+        return Refusal(f"there is no profile {spec.profile!r} here; {_choice(menu.profiles)}", "spec.profile")
+    runtime = spec.runtime or profile.runtime or menu.default_runtime
+    if runtime not in menu.runtimes:
+        asked = "spec.profile" if spec.profile and not spec.runtime else "spec.runtime"
+        return Refusal(f"there is no runtime {runtime!r} here; {_choice(menu.runtimes)}", asked)
+    limits = spec.limits or profile.limits or menu.defaults
+    too_much = beyond(limits, menu.caps)
+    if too_much:
+        return Refusal(too_much.reason, f"spec.limits.{too_much.field}")
+    if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
+        return Refusal(f"ttl_seconds: at most {menu.max_ttl:g} are allowed here", "spec.ttl_seconds")
+    return Resolved(runtime=runtime, limits=limits, env={**profile.env, **spec.env})
+
+
+def beyond(limits: Limits, caps: Limits) -> Refusal | None:
+    """The first limit that is above its cap, or None."""
+    for name in Limits.model_fields:
+        asked, cap = getattr(limits, name), getattr(caps, name)
+        if asked > cap:
+            return Refusal(f"{name}: {asked} asked for; at most {cap} is allowed here", name)
+    return None
+
+
+def project_refusal(project: str) -> Refusal | None:
+    """Why nothing can be had for this project, or None."""
+    return Refusal(f"{FLEET!r} stands for all projects and is none", "project") if project == FLEET else None
+
+
+def expiry(spec: SandboxSpec, menu: Menu, now: datetime) -> datetime:
+    """When a sandbox of this spec that is requested now has lived long enough."""
+    return now + timedelta(seconds=min(spec.ttl_seconds or menu.usual_ttl, menu.max_ttl))
+
+
+def same_as_profile(limits: Limits, profile: str | None, menu: Menu) -> bool:
+    """Whether these are the limits that the profile's warm sandboxes were started with."""
+    kind = menu.profiles.get(profile) if profile else None
+    return kind is not None and limits == (kind.limits or menu.defaults)
+
+
+def _choice(names: Collection[str]) -> str:
+    return f"there is: {', '.join(sorted(names))}" if names else "there are none"
+
+
+def _at_most(limits: Limits, caps: Limits) -> Limits:
+    return Limits(**{name: min(getattr(limits, name), getattr(caps, name)) for name in Limits.model_fields})
