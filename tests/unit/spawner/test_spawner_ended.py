@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandherd.contracts.commands import CancelTask, CommandHarness, SubmitTask, TaskSpec
+from sandherd.contracts.commands import CancelTask, CommandHarness, Limits, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.states import SandboxState
@@ -90,7 +90,8 @@ def test_a_repeated_command_is_the_same_task_after_its_end() -> None:
 def test_the_end_of_a_sandbox_says_whether_something_was_left_unsaid(unsaid: bool) -> None:
     """The history knows of what never reached it from nobody else."""
     record = SandboxRecord(
-        project="p1", sandbox="sbx-1", task="task-1", runtime="process", requested_at=NOW, state=SandboxState.STOPPING
-    )
+        project="p1", sandbox="sbx-1", task="task-1", runtime="process", limits=Limits(), requested_at=NOW,
+        state=SandboxState.STOPPING,
+    )  # fmt: skip
     ended = of_sandbox.terminated(record, unsaid=unsaid, now=NOW)
     assert json.loads(ended.outbox[-1])["data"]["unsaid"] is unsaid

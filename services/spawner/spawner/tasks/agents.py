@@ -85,7 +85,7 @@ class Agents:
             reasons[:] = [reason] if reason else []
             return task if reason else move(task)
 
-        held = await self._live.change_task(sandbox.task_key, decide)
+        held = await self._live.change_task_of(sandbox, decide)
         for reason in reasons if held else ["unknown_task"]:
             self._late(event, reason)
 

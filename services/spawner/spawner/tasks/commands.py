@@ -97,7 +97,7 @@ def refusal(project: str, submit: SubmitTask, runtimes: Mapping[str, Runtime]) -
         return TaskRejected(reason=f"{FLEET!r} stands for all projects and is none", field="project")
     if submit.task.startswith(_SANDBOX_PREFIX):
         return TaskRejected(reason=f"a task's name may not begin with {_SANDBOX_PREFIX!r}", field="task")
-    if submit.spec.runtime not in runtimes:
+    if submit.spec.runtime not in {None, *runtimes}:
         known = ", ".join(sorted(runtimes))
         return TaskRejected(
             reason=f"there is no runtime {submit.spec.runtime!r} here; there is: {known}", field="spec.runtime"

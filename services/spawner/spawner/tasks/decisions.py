@@ -16,13 +16,14 @@ from sandherd.contracts.events.lifecycle import (
 )
 from sandherd.contracts.states import TaskState
 from spawner.tasks.record import TaskRecord
+from spawner.tasks.terms import PLAIN, Terms
 
 MOST_TEXT: Final = 4000
 """How many characters of an agent's last words stand in a task's result; the events have all of them."""
 _NOT_RESULT: Final = frozenset({"turn", "success", "error", "error_type", "signal"})
 
 
-def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str) -> TaskRecord:
+def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str, terms: Terms = PLAIN) -> TaskRecord:
     """A new task that waits. `at` is when the broker took the command: the same for every delivery of it."""
     task = command.data
     record = TaskRecord(
@@ -31,6 +32,10 @@ def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str) -> 
         task=task.task,
         life=command.id.hex,
         spec=task.spec,
+        runtime=terms.runtime,
+        limits=terms.limits,
+        max_attempts=terms.max_attempts,
+        attempt_seconds=terms.attempt_seconds,
         submitted_by=task.submitted_by,
         submitted_at=at,
     )
@@ -39,8 +44,12 @@ def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str) -> 
         TaskSubmitted(
             task=task.spec.text,
             harness=task.spec.harness.kind,
-            runtime=task.spec.runtime,
+            runtime=terms.runtime,
+            priority=task.spec.priority,
             submitted_by=task.submitted_by,
+            depends_on=list(task.spec.depends_on),
+            deadline=task.spec.deadline,
+            max_attempts=terms.max_attempts,
         ),
     )
 
