@@ -10,14 +10,14 @@ import jsonschema
 import pytest
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.reading import read_command, read_event
-from sandherd.contracts.requests import REQUESTS
+from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, Reply
 from sandherd.contracts.schemas import json_schemas, reply_of
 from sandherd.contracts.subjects import command_subject, event_subject
 
@@ -142,6 +142,20 @@ def test_a_reply_is_read_and_fits_its_schema(reply: Any) -> None:
     assert json.loads(model.model_dump_json(exclude_unset=True)) == reply.json
     assert left_out(model) == {f"{type(model).__name__}.{'ok' if reply.name == 'error' else 'error'}"}
     check_schema(f"{name}.reply", reply.json)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, INLINE_BYTES - 1, INLINE_BYTES])
+def test_bytes_of_every_size_are_read_and_fit_the_schema(size: int) -> None:
+    """Bytes are base64url: up to the largest piece, what is written is read, and taken by the schema; more is not."""
+    piece = ArtifactPiece(data=b"\xff" * size, index=1, after=2)
+    document = Reply[ArtifactPiece](ok=piece).model_dump_json(exclude_unset=True)
+    assert Reply[ArtifactPiece].model_validate_json(document, strict=True).ok == piece
+    check_schema("spawner.download_chunk.reply", json.loads(document))
+    larger = {"ok": json.loads(document)["ok"] | {"data": "A" * (4 * INLINE_BYTES)}}
+    with pytest.raises(jsonschema.ValidationError):
+        check_schema("spawner.download_chunk.reply", larger)
+    with pytest.raises(ValidationError):
+        Reply[ArtifactPiece].model_validate_json(json.dumps(larger))
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,11 @@ TASK_TRANSITIONS: Final[frozenset[tuple[TaskState, TaskState]]] = frozenset(
         (TaskState.RUNNING, TaskState.FAILED),
         (TaskState.RUNNING, TaskState.CANCELLED),
         (TaskState.FAILED, TaskState.PENDING),
+        (TaskState.CANCELLED, TaskState.PENDING),
     }
 )
-"""`failed → pending` is a retry: a new attempt in a new sandbox.
+"""`failed → pending` is a retry: a new attempt in a new sandbox. So is `cancelled → pending`, which only a person asks
+for: whoever called a task off may want it after all.
 
 `assigned → completed` is there because events may be stored out of order: a short agent's end may be read
 before its beginning.
