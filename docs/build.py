@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import failures_page
 import pages
 
 from sandherd.contracts import asyncapi, schemas
@@ -16,6 +17,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "subjects.md": pages.subjects,
     "events.md": pages.events,
     "states.md": pages.states_page,
+    "errors.md": failures_page.errors,
     "configuration.md": pages.configuration,
     "telemetry.md": pages.telemetry,
     "permissions.md": pages.rights,

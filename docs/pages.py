@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from sandherd import settings
 from sandherd.bus import permissions
 from sandherd.contracts import schemas, states, streams
@@ -12,6 +14,7 @@ from sandherd.telemetry.metrics import METRICS
 
 MADE: Final = "<!-- Made by `make docs` from {source}; change that instead. -->\n"
 EMPTY: Final = ""
+RETRY: Final = "`failed → pending` is a retry, with a new attempt; so is `cancelled → pending`, on request only."
 
 Row = Iterable[object]
 
@@ -151,7 +154,7 @@ def event_row(name: str, model: type[EventData]) -> Row:
 def states_page() -> str:
     """A diagram and a table of each kind of state."""
     kinds: list[tuple[str, type[states.State], states.State, str]] = [
-        ("Tasks", states.TaskState, states.TaskState.PENDING, "`failed → pending` is a retry, with a new attempt."),
+        ("Tasks", states.TaskState, states.TaskState.PENDING, RETRY),
         ("Sandboxes", states.SandboxState, states.SandboxState.REQUESTED, "A sandbox that failed is not used again."),
         ("Messages", states.MessageState, states.MessageState.QUEUED, "A message to an ended sandbox is rejected."),
     ]
@@ -191,7 +194,8 @@ def configuration() -> str:
         "Configuration",
         "libs/sandherd/settings.py",
         "A parameter goes before the environment, the environment before the YAML file, and that before the default.\n"
-        "`sandherd config show` says what holds and where it came from. Times are in seconds.\n",
+        "`sandherd config show` says what holds and where it came from. Times are in seconds.\n"
+        "A setting with parts, as `profiles`, is written in a variable as YAML or JSON, as in the file.\n",
         table(("setting", "variable", "default", "what it is"), rows),
     )
 
@@ -200,7 +204,9 @@ def default(field: Any) -> str:
     """A setting's default; what is found out at run time is said in words."""
     if field.default_factory is not None:
         return "by the XDG base directories"
-    return code(field.default)
+    if isinstance(field.default, BaseModel):
+        return code(", ".join(f"{name}: {value}" for name, value in field.default))
+    return "none" if field.default == {} else code(field.default)
 
 
 def telemetry() -> str:

@@ -1,0 +1,52 @@
+"""The page of error types: why an attempt fails, and what is tried again. Made from `contracts.failures`."""
+
+import ast
+import inspect
+from collections.abc import Mapping
+from enum import StrEnum
+from itertools import pairwise
+from textwrap import dedent
+from typing import Final
+
+from pages import EMPTY, code, page, table
+
+from sandherd.contracts.events.agent import AgentFailed
+from sandherd.contracts.failures import ErrorType, is_transient
+
+_OF_AGENTS: Final = frozenset(AgentFailed.model_fields["error_type"].annotation.__args__)  # type: ignore[union-attr]
+
+
+def errors() -> str:
+    """Every error type: transient or permanent, who finds it, and what it means."""
+    said = member_docs(ErrorType)
+    rows = (
+        (code(kind), "transient" if is_transient(kind) else "permanent", finder(kind), said.get(kind.name, EMPTY))
+        for kind in ErrorType
+    )
+    return page(
+        "Error types",
+        "libs/sandherd/contracts/failures.py",
+        "The `error_type` of a failed attempt decides whether it is tried again, never a word in its text.\n"
+        "*transient*: the same may go well another time; a new attempt is made while the task has one left.\n"
+        "*permanent*: the same would come of it, or somebody wanted it so; the task fails at once.\n"
+        "A task may name permanent ones that are to be tried again all the same: `retry.also`, as `exit_status`.\n"
+        "A word that is not in this table is permanent.\n",
+        table(("error type", "class", "found by", "what it means"), rows),
+    )
+
+
+def finder(kind: ErrorType) -> str:
+    """Who says it first."""
+    return "the worker" if kind.value in _OF_AGENTS else "the spawner or the monitor"
+
+
+def member_docs(kind: type[StrEnum]) -> Mapping[str, str]:
+    """The docstrings below the members of an enumeration."""
+    body = ast.parse(dedent(inspect.getsource(kind))).body[0]
+    statements = body.body if isinstance(body, ast.ClassDef) else []
+    return {
+        member.targets[0].id: inspect.cleandoc(below.value.value)
+        for member, below in pairwise(statements)
+        if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+    }
