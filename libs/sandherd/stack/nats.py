@@ -114,6 +114,8 @@ class NatsServer:
             },
             # A reply that waits for a slow reader is cut off; the streams do not need it.
             "write_deadline": "10s",
+            # A principal's token names every subject it may say; the spawner's is over the 4 KiB of the default.
+            "max_control_line": 32 * 1024,
             "ping_interval": "20s",
         }
         # NATS's configuration language reads JSON.
