@@ -1,11 +1,15 @@
 """The spawner, composed: every replica takes commands and events, those that hold the leases schedule and lead."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from pydantic import BaseModel
+
+from sandherd.bus.answering import Answerer
 from sandherd.bus.consuming import Delivery, Outcome
 from sandherd.bus.identity import Minter, SpawnerKeys
 from sandherd.bus.identity.revoking import Revoker
@@ -13,20 +17,15 @@ from sandherd.bus.lease import Lease
 from sandherd.bus.service import Asked, Service, serve
 from sandherd.bus.together import together
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import (
-    AskCredential,
-    CredentialGrant,
-    LiveSandboxes,
-    LiveTasks,
-    SandboxList,
-    TaskList,
-)
+from sandherd.contracts.requests import Request
 from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
-from spawner.live import Live
+from spawner.live import Clock, Live, utc_now
+from spawner.parts import ANSWERED, Parts, make_parts
 from spawner.runtimes.contract import Runtime
-from spawner.runtimes.opening import WORKER, Options, open_runtime
+from spawner.runtimes.opening import WORKER, open_runtime
+from spawner.runtimes.opening import Options as ProcessOptions
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.kept import Kept
@@ -43,30 +42,34 @@ COMMANDS: Final = "spawner-commands"
 AGENTS: Final = "spawner-agents"
 SCHEDULER_LEASE: Final = "spawner.scheduler"
 SWEEP_LEASE: Final = "spawner.sweep"
+LEASE_SECONDS: Final = 5.0
 AT_ONCE: Final = 16
 """So many commands or events are handled at the same time; those about one task or sandbox one after the other."""
 _JOINER_MARGIN: Final = 3600.0
 """How much longer than the oldest sandbox a joiner's credential lives: to recover what one has left."""
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the service is made of, once its connection stands."""
+OpenRuntimes = Callable[[Settings], Awaitable[Sequence[Runtime]]]
+"""Opens the runtimes, once the service runs; each is closed when it ends."""
 
-    commands: Commands
-    agents: Agents
-    credentials: Credentials
-    questions: Questions
+
+@dataclass(frozen=True)
+class Options:
+    """What is not a setting."""
+
+    open_runtimes: OpenRuntimes
+    clock: Clock
+    lease_seconds: float
 
 
 class Spawner:
     """The service's parts, made when it runs. What comes before they are there waits for them."""
 
-    def __init__(self, service: Service, keys: SpawnerKeys, worker: tuple[str, ...]) -> None:
+    def __init__(self, service: Service, keys: SpawnerKeys, options: Options) -> None:
         self._service = service
         self._settings = service.settings
         self._keys = keys
-        self._worker = worker
+        self._options = options
         self._ready = asyncio.Event()
         self._parts: Parts
         self._live: Live | None = None
@@ -74,39 +77,34 @@ class Spawner:
 
     async def command(self, delivery: Delivery) -> Outcome:
         """Handle a command."""
-        return await (await self._when_ready()).commands.handle(delivery)
+        return await (await self._when_ready()).command(delivery)
 
     async def agent(self, delivery: Delivery) -> Outcome:
         """Handle what an agent says."""
-        return await (await self._when_ready()).agents.handle(delivery)
+        return await (await self._when_ready()).agent(delivery)
 
-    async def credential(self, asked: Asked[AskCredential]) -> CredentialGrant:
-        """Answer a sandbox that asks for its worker's credential."""
-        return await (await self._when_ready()).credentials.grant(asked)
+    def answering(self, request: type[Request[Any]]) -> Answerer:
+        """What answers this kind of request."""
 
-    async def tasks(self, asked: Asked[LiveTasks]) -> TaskList:
-        """Answer which tasks there are."""
-        return await (await self._when_ready()).questions.tasks(asked)
+        async def answer(asked: Asked[Any]) -> BaseModel:
+            return await (await self._when_ready()).answers[request](asked)
 
-    async def sandboxes(self, asked: Asked[LiveSandboxes]) -> SandboxList:
-        """Answer which sandboxes there are."""
-        return await (await self._when_ready()).questions.sandboxes(asked)
+        return answer
 
     async def run(self) -> None:
         """Open the runtime, take the leases, and do what is due. Raises what keeps it from that."""
         service = self._service
         async with AsyncExitStack() as stack:
-            runtime = await open_runtime(Options.of(self._settings, self._worker))
-            stack.push_async_callback(runtime.close)
+            runtimes = await self._open_runtimes(stack)
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, service.bus.js))
-            live, minter = Live(service.bus, service.meters), Minter(self._keys)
-            runtimes: Mapping[str, Runtime] = {runtime.name: runtime}
-            sweep = Lease(service.bus, SWEEP_LEASE, service.instance)
-            service.health.add(SWEEP_LEASE, sweep.problem)
+            live = Live(service.bus, service.meters, self._options.clock)
+            minter = Minter(self._keys)
+            sweep = self._lease(SWEEP_LEASE)
             steps = Steps(live, runtimes, minter, revoker, self._plans(), self._rules(), self._settled, live.now())
             keeper = Keeper(live, sweep, steps)
             stack.push_async_callback(keeper.close)
-            runtime.on_exit(keeper.wake_named)
+            for runtime in runtimes.values():
+                runtime.on_exit(keeper.wake_unit)
             self._open_for_questions(live, runtimes, minter)
             await together(
                 live.task_index.follow(service.bus),
@@ -116,18 +114,17 @@ class Spawner:
             )
 
     def _open_for_questions(self, live: Live, runtimes: Mapping[str, Runtime], minter: Minter) -> None:
-        self._parts = Parts(
-            commands=Commands(self._service.bus, live, runtimes),
-            agents=Agents(live),
-            credentials=Credentials(live, minter, self._settings.worker_credential_life),
-            questions=Questions(live),
+        self._parts = make_parts(
+            Commands(self._service.bus, live, runtimes),
+            Agents(live),
+            Credentials(live, minter, self._settings.worker_credential_life),
+            Questions(live),
         )
         self._live = live
         self._ready.set()
 
     async def _schedule(self, live: Live, keeper: Keeper) -> None:
-        lease = Lease(self._service.bus, SCHEDULER_LEASE, self._service.instance)
-        self._service.health.add(SCHEDULER_LEASE, lease.problem)
+        lease = self._lease(SCHEDULER_LEASE)
         scheduler = Scheduler(live, lease, self._settings.max_sandboxes, keeper.wake, self._settings.check_interval)
         await together(lease.keep(), scheduler.run())
 
@@ -135,6 +132,17 @@ class Spawner:
         ward = Ward(self._service.bus, live, self._settings.project, self._settings.orphan_grace)
         sweeper = Sweeper(live, lease, keeper, ward=ward, kept=Kept(live, keeper), runtimes=runtimes)
         await together(lease.keep(), sweeper.run(self._settings.check_interval, self._settings.keep_ended))
+
+    async def _open_runtimes(self, stack: AsyncExitStack) -> Mapping[str, Runtime]:
+        opened = await self._options.open_runtimes(self._settings)
+        for runtime in opened:
+            stack.push_async_callback(runtime.close)
+        return {runtime.name: runtime for runtime in opened}
+
+    def _lease(self, key: str) -> Lease:
+        lease = Lease(self._service.bus, key, self._service.instance, self._options.lease_seconds)
+        self._service.health.add(key, lease.problem)
+        return lease
 
     def _problem(self) -> str | None:
         return self._live.problem() if self._live else "the runtime is not open yet"
@@ -162,8 +170,23 @@ class Spawner:
         return not info.num_pending and not info.num_ack_pending
 
 
-def compose(settings: Settings, worker: tuple[str, ...] = WORKER) -> Service:
-    """The spawner, ready to run. Raises `ContractError` without its signing keys."""
+async def open_process(settings: Settings, worker: tuple[str, ...] = WORKER) -> Sequence[Runtime]:
+    """The runtimes of a spawner: sandboxes on its own host."""
+    return [await open_runtime(ProcessOptions.of(settings, worker))]
+
+
+def compose(
+    settings: Settings,
+    worker: tuple[str, ...] = WORKER,
+    *,
+    runtimes: OpenRuntimes | None = None,
+    clock: Clock = utc_now,
+    lease_seconds: float = LEASE_SECONDS,
+) -> Service:
+    """The spawner, ready to run; tests bring runtimes, a clock and a short lease of their own.
+
+    Raises `ContractError` without its signing keys.
+    """
     if settings.identity_dir is None:
         raise ContractError(
             Code.INVALID_FIELD,
@@ -172,12 +195,12 @@ def compose(settings: Settings, worker: tuple[str, ...] = WORKER) -> Service:
             remedy="`sandherd up` makes them and sets it",
         )
     service = Service(Principal.SPAWNER, settings)
-    spawner = Spawner(service, SpawnerKeys.read(settings.identity_dir), worker)
+    options = Options(runtimes or partial(open_process, worker=worker), clock, lease_seconds)
+    spawner = Spawner(service, SpawnerKeys.read(settings.identity_dir), options)
     service.consume(COMMANDS, spawner.command, concurrency=AT_ONCE)
     service.consume(AGENTS, spawner.agent, concurrency=AT_ONCE)
-    service.answer(AskCredential, spawner.credential)
-    service.answer(LiveTasks, spawner.tasks)
-    service.answer(LiveSandboxes, spawner.sandboxes)
+    for request in ANSWERED:
+        service.answer(request, spawner.answering(request))
     service.requeues({"COMMANDS": spawner.command, "EVENTS": spawner.agent})
     service.background("spawner", spawner.run)
     return service

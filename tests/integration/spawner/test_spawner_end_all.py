@@ -100,4 +100,4 @@ async def test_one_that_can_not_be_ended_is_named_and_keeps_no_other_alive(
 
     monkeypatch.setattr(runtime, "stop", stuck)
     assert await end_all(runtime, 0.1) == ["sbx-stuck"]
-    assert {seen.sandbox: seen.alive for seen in await runtime.find_all()} == {"sbx-stuck": True, "sbx-other": False}
+    assert {seen.unit: seen.alive for seen in await runtime.find_all()} == {"sbx-stuck": True, "sbx-other": False}

@@ -153,13 +153,12 @@ async def test_credentials_are_for_the_living(spawner: Make, person: Any, herd: 
     assert grant.jwt.count(".") == 2
 
 
-async def test_an_orphan_is_reported_and_removed(spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_orphan_is_reported_and_removed(spawner: Make, person: Any) -> None:
     """What lies there and no record wants is said once, and removed when its grace time is over."""
-    monkeypatch.setattr("spawner.main.ORPHAN_GRACE", 0.5)
     place = place_of(person.home, "sbx-orphan")
     place.make()
     place.label.write_text("p1")
-    async with spawner().running():
+    async with spawner(orphan_grace=0.5).running():
         await person.hears("sbx-orphan", "sandbox.orphan_removed")
         assert not place.exists()
     assert person.types("sbx-orphan") == ["sandbox.orphan_found", "sandbox.orphan_removed"]

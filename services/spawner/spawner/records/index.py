@@ -62,7 +62,7 @@ class Index(Generic[RecordT, ViewT]):
         if known is not None and known.revision >= held.revision:
             return
         view = self._view(record)
-        self._known[record.key] = Known(held.revision, view, bool(record.outbox))
+        self._known[record.key] = Known(held.revision, view, bool(record.outbox), record.alias)
         for tell in self._listeners:
             tell(record.key, view)
 

@@ -8,8 +8,13 @@ ViewT = TypeVar("ViewT")
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[ViewT]):
-    """What is known of one record: its view, the revision that says so, and whether it has unpublished events."""
+    """What is known of one record: its view, and the revision that says so.
+
+    `unsaid` is whether it has events that were written and not published.
+    """
 
     revision: int
     view: ViewT
     unsaid: bool
+    alias: str = ""
+    """What it is known by outside of the bucket: its name, as a rule."""

@@ -32,6 +32,11 @@ class Record(BaseModel):
         raise NotImplementedError
 
     @property
+    def alias(self) -> str:
+        """What it is known by outside of its bucket."""
+        return self.name
+
+    @property
     def source(self) -> str:
         """The source of its events; no other record ever has the same."""
         raise NotImplementedError

@@ -61,10 +61,10 @@ class Keeper:
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._done(key))
 
-    def wake_named(self, sandbox: str) -> None:
-        """The same, by the sandbox's name alone: no two have the same."""
+    def wake_unit(self, unit: str) -> None:
+        """The same, by what its runtime knows it by: no two have the same."""
         for key, known in self._live.sandbox_index.items():
-            if known.view.sandbox == sandbox:
+            if known.alias == unit:
                 self.wake(key)
 
     async def close(self) -> None:

@@ -81,8 +81,8 @@ class SandboxRecord(Record):
         return f"{self.project}.{self.task}" if self.task else None
 
     @property
-    def unit_name(self) -> str:
-        """What its runtime knows it by."""
+    def alias(self) -> str:
+        """What its runtime knows it by: its unit."""
         return self.unit or self.sandbox
 
     @property

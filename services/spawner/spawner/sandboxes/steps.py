@@ -75,7 +75,7 @@ class Steps:
 
     async def _facts(self, sandbox: SandboxRecord) -> Facts:
         runtime = self.runtimes.get(sandbox.runtime)
-        seen = await runtime.look(sandbox.unit_name) if runtime else None
+        seen = await runtime.look(sandbox.alias) if runtime else None
         # In this order: what is read later is newer, and a worker that is seen dead has said all it ever will.
         settled = await self._is_settled(sandbox, seen)
         task = await self.live.load_task(sandbox)
@@ -114,7 +114,7 @@ class Steps:
 
     async def _clear(self, sandbox: SandboxRecord, *, keep: bool) -> None:
         runtime = self._runtime(sandbox)
-        await (runtime.keep(sandbox.unit_name) if keep else runtime.remove(sandbox.unit_name))
+        await (runtime.keep(sandbox.alias) if keep else runtime.remove(sandbox.alias))
 
     async def _spawn(self, held: Held[SandboxRecord], facts: Facts) -> None:
         key = held.record.key
@@ -155,8 +155,8 @@ class Steps:
 
     async def _stop(self, sandbox: SandboxRecord) -> None:
         runtime = self._runtime(sandbox)
-        await runtime.stop(sandbox.unit_name, self.plans.stop_grace)
-        seen = await runtime.look(sandbox.unit_name)
+        await runtime.stop(sandbox.alias, self.plans.stop_grace)
+        seen = await runtime.look(sandbox.alias)
         code = seen.end.code if seen and seen.end else None
         await self.live.change_sandbox(sandbox.key, lambda record: decisions.stopped(record, code))
 
@@ -195,7 +195,7 @@ class Steps:
         return SandboxPlan(
             project=sandbox.project,
             sandbox=sandbox.sandbox,
-            unit=sandbox.unit_name,
+            unit=sandbox.alias,
             task=sandbox.task,
             attempt=sandbox.attempt,
             fence=sandbox.fence_of(held.revision),
