@@ -36,6 +36,8 @@ _HOMES: Final = {
 _OUTER: Final = (Account.SANDBOXES, Account.PEOPLE)
 _HEARD_LIVE: Final = frozenset({Mood.EVENT, Mood.OUTPUT})
 """Moods that people hear as they are said; what they ask for comes as a reply."""
+_ANSWERED: Final = frozenset({Mood.DELIVERY, Mood.REQUEST})
+"""Moods whose hearer answers; in an outer account that is a sandbox's worker."""
 
 
 def account_of(principal: Principal) -> Account:
@@ -74,7 +76,7 @@ def _asked_of(account: Account) -> list[Subject]:
     return [
         row
         for row in TABLE
-        if row.mood is Mood.DELIVERY and any(account_of(principal) is account for principal in row.consumers)
+        if row.mood in _ANSWERED and any(account_of(principal) is account for principal in row.consumers)
     ]
 
 

@@ -17,6 +17,9 @@ SANDBOX_PREFIX: Final = "sbx-"
 WORKER_PAYLOAD: Final = 288 * 1024
 """A worker's largest message in bytes: 256 KiB of data (design §4) and room for envelope and headers."""
 JOINER_PAYLOAD: Final = 8 * 1024
+WORKER_ANSWERS_IN: Final = 30.0
+"""How long a worker may take to answer, in seconds. Nobody waits that long; a machine under load must not make a
+violation of what was only late."""
 
 _API: Final = "$JS.API"
 _JOIN: Final = "-join"
@@ -113,7 +116,7 @@ def worker_template() -> Permissions:
     return Permissions(
         publish=_unique(_said(Principal.WORKER, _TEMPLATE)),
         subscribe=_unique([*_heard(Principal.WORKER, _TEMPLATE), f"{inbox(Principal.WORKER, '{{name()}}')}.>"]),
-        answers=Answers(seconds=10),
+        answers=Answers(seconds=WORKER_ANSWERS_IN),
     )
 
 

@@ -74,6 +74,7 @@ def stream_config(stream: Stream) -> StreamConfig:
         duplicate_window=stream.duplicate_window,
         num_replicas=1,
         allow_direct=True,
+        allow_msg_ttl=stream.own_lives or None,
         republish=_republish(stream.subjects[0]) if stream.told_live else None,
     )
 

@@ -35,6 +35,8 @@ class Stream:
     max_messages_per_subject: int = -1
     refuse_when_full: bool = False
     duplicate_window: float = 120.0
+    own_lives: bool = False
+    """Whether a message may say how long it is kept, in its header `Nats-TTL`."""
     told_live: bool = False
     """Whether each message, once it is stored, is also published for people who listen (`live_subject`)."""
 
@@ -116,6 +118,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         name="ARTIFACTS",
         subjects=(f"{PREFIX}.artifact.>",),
         says="Large payloads, in chunks.",
+        own_lives=True,
         max_age=7 * _DAY,
         max_bytes=8192 * _MIB,
         refuse_when_full=True,

@@ -16,7 +16,7 @@ from sandherd.bus.identity.material import revocations
 from sandherd.bus.identity.revoking import RevocationList, Revoker
 from sandherd.bus.permissions import WORKER_PAYLOAD, Permissions
 from sandherd.contracts.names import UnsafeNameError
-from sandherd.contracts.subjects import Principal
+from sandherd.contracts.subjects import FETCH, TABLE, Principal, Subject
 from sandherd.stack.broker import Broker
 from sandherd.stack.nats import held_token
 
@@ -181,6 +181,48 @@ async def test_a_worker_answers_its_delivery_once_and_reaches_no_other_inbox(her
         assert await relay.request(DELIVER, b"hello") == b"receipt"
         await until(lambda: len(refused) == 2)
         assert bus.connected
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.name.startswith("request.worker.")], ids=lambda r: r.name)
+async def test_a_worker_answers_what_its_own_sandbox_is_asked_and_nothing_else(herd: Broker, row: Subject) -> None:
+    """Each request reaches the worker of the sandbox that its subject names, once, and the answer reaches the asker."""
+    async with (
+        herd.bus(P.SPAWNER) as spawner,
+        herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as own,
+        herd.bus(P.WORKER, project="p1", sandbox="sbx-2") as neighbour,
+        herd.bus(P.WORKER, project="p2", sandbox="sbx-1") as namesake,
+    ):
+
+        async def answer(message: Msg) -> None:
+            await message.respond(message.subject.encode())
+
+        subject = row.fill(project="p1", sandbox="sbx-1")
+        for bus in (own, neighbour, namesake):
+            await bus.client.subscribe(subject, cb=answer)
+            await bus.client.flush()
+            await bus.client.flush()
+        assert [bus.violations for bus in (own, neighbour, namesake)] == [0, 1, 1]
+        assert await spawner.request(subject, b"") == subject.encode()
+        with pytest.raises(NoResponderError):
+            await spawner.request(row.fill(project="p1", sandbox="sbx-2"), b"")
+
+
+async def test_a_worker_asks_for_pieces_in_its_own_name_only(herd: Broker) -> None:
+    """`fetch` names the asker in its subject: another's is refused by the broker, so the spawner may trust it."""
+    async with herd.bus(P.SPAWNER) as spawner, herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
+
+        async def answer(message: Msg) -> None:
+            await message.respond(message.subject.encode())
+
+        await spawner.client.subscribe(FETCH.pattern(), cb=answer)
+        await spawner.client.flush()
+        own = FETCH.fill(project="p1", sandbox="sbx-1")
+        assert await bus.request(own, b"") == own.encode()
+        for project, sandbox in (("p1", "sbx-2"), ("p2", "sbx-1")):
+            before = bus.violations
+            with pytest.raises(BusError):
+                await bus.request(FETCH.fill(project=project, sandbox=sandbox), b"", timeout=0.2)
+            assert bus.violations == before + 1
 
 
 async def test_a_joiner_asks_for_its_own_sandbox_only_and_hears_the_answer(herd: Broker) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from sandherd.bus.connection import Bus
 from sandherd.bus.service import Asked, Service
 from sandherd.contracts.delivery import InboxMessage
-from sandherd.contracts.requests import AskCredential, LiveTasks, TaskList
+from sandherd.contracts.requests import REQUESTS, TaskList
 from sandherd.contracts.streams import BUCKETS, STREAMS
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.stack.broker import Broker
@@ -33,10 +33,14 @@ OTHERS = (
     "sandherd.v1.event.other.task-1.task.completed",
     "sandherd.v1.dead.spawner.internal",
     "sandherd.v1.deliver.other.sbx-2",
+    "sandherd.v1.request.worker.exec.other.sbx-2",
+    "sandherd.v1.request.worker.upload.other.sbx-2",
+    "$KV.pool.wrm-1",
     "_INBOX_spawner.x",
     "_INBOX_sbx-2.x",
 )
 NAMES = {"project": "p1", "sandbox": "sbx-1", "action": "message", "artifact": "art-1"}
+ASKED_OF_WORKERS = [row for row in BY_NAME.values() if row.name.startswith("request.worker.")]
 
 
 async def counts(herd: Broker) -> dict[str, int]:
@@ -91,8 +95,8 @@ async def test_a_reply_subject_reaches_nobody_else(herd: Broker, principal: Prin
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveTasks, answer)
-    service.answer(AskCredential, answer)
+    for request in (request for request in REQUESTS.values() if request.answered_by == Principal.SPAWNER):
+        service.answer(request, answer)
     heard: list[bytes] = []
 
     async def on_message(msg: Msg) -> None:
@@ -104,6 +108,8 @@ async def test_a_reply_subject_reaches_nobody_else(herd: Broker, principal: Prin
         herd.bus(Principal.WORKER, project="other", sandbox="sbx-2") as victim,
     ):
         await victim.client.subscribe("sandherd.v1.deliver.other.sbx-2", cb=on_message)
+        for row in ASKED_OF_WORKERS:
+            await victim.client.subscribe(row.fill(project="other", sandbox="sbx-2"), cb=on_message)
         await victim.client.subscribe("_INBOX_sbx-2.>", cb=on_message)
         await settled(victim)
         before = await counts(herd)
@@ -115,8 +121,9 @@ async def test_a_reply_subject_reaches_nobody_else(herd: Broker, principal: Prin
         await settled(victim)
         # In the account of sandboxes an acknowledgement may be sent to a neighbour, but it says nothing to it.
         for document in heard:
-            with pytest.raises(ValidationError):
-                InboxMessage.model_validate_json(document)
+            for model in (InboxMessage, *(REQUESTS[row.name.removeprefix("request.")] for row in ASKED_OF_WORKERS)):
+                with pytest.raises(ValidationError):
+                    model.model_validate_json(document)
 
 
 async def test_people_hear_what_is_kept_and_hear_it_once(herd: Broker) -> None:

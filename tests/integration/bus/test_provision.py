@@ -82,6 +82,21 @@ async def test_what_differs_is_named_and_mended(admin: Bus, herd: Broker) -> Non
         assert await check(bus.js, P.EVENT_INGEST) == []
 
 
+async def test_a_stream_of_the_version_before_is_given_lives_of_messages(admin: Bus, herd: Broker) -> None:
+    """ARTIFACTS of an older set-up lets pieces have a life of their own after the upgrade, and keeps what it held."""
+    await admin.js.delete_stream("ARTIFACTS")
+    await admin.js.add_stream(stream_config(BY_STREAM["ARTIFACTS"]).evolve(allow_msg_ttl=None))
+    async with herd.bus(P.SPAWNER) as bus:
+        await bus.publish("sandherd.v1.artifact.p1.sbx-1.art-1", b"kept", msg_id="art-1-0")
+        assert [fault.thing for fault in await check(bus.js, P.SPAWNER)] == ["stream ARTIFACTS"]
+        await provision(admin.js)
+        assert await check(bus.js, P.SPAWNER) == []
+        subject = "sandherd.v1.artifact.p1.sbx-1.upl-1"
+        await bus.publish(subject, b"an hour", msg_id="upl-1-0", headers={"Nats-TTL": "3600s"})
+        kept = [(await bus.js.get_msg("ARTIFACTS", seq=seq, direct=True)).data for seq in (1, 2)]
+        assert kept == [b"kept", b"an hour"]
+
+
 async def test_what_the_broker_does_not_change_is_a_clear_error(admin: Bus) -> None:
     """A stream that was made with another retention can't be changed: the error names it and says what to do."""
     await admin.js.delete_stream("COMMANDS")

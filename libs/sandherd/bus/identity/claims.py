@@ -19,7 +19,8 @@ _VERSION: Final = 2
 _UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1}
 _STORED: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
-_WORKER_SUBSCRIPTIONS: Final = 8
+_WORKER_SUBSCRIPTIONS: Final = 16
+"""Its inbox, deliveries and each request of the table that it answers, and some room."""
 CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
 """Where a full resolver takes a new account token."""
 CLAIMS_INBOX: Final = "_INBOX_spawner-claims"
