@@ -15,14 +15,18 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.lifecycle import (
     SandboxEvent,
+    SandboxExtended,
     SandboxFailed,
+    SandboxRequested,
     SandboxSpawned,
     SandboxTerminated,
     TaskEvent,
     TaskFailed,
+    TaskRetryScheduled,
     TaskSubmitted,
 )
 from sandherd.contracts.events.message import MessageQueued
+from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
 
 TASK_STATES: Final[Mapping[str, TaskState]] = {
@@ -52,6 +56,7 @@ CLOSING: Final = (
     "task.failed",
     "task.cancelled",
     "task.rejected",
+    "sandbox.refused",
     "sandbox.terminated",
     "sandbox.failed",
     "message.acknowledged",
@@ -85,6 +90,14 @@ class TaskRow:
     sandbox_sequence: int = 0
     started_at: datetime | None = None
     started_sequence: int = 0
+    priority: str | None = None
+    deadline: datetime | None = None
+    depends_on: str | None = None
+    max_attempts: int | None = None
+    profile: str | None = None
+    not_before: datetime | None = None
+    retried_sequence: int = 0
+    """Of the last retry: what was said of a sandbox or of a start before that is of another attempt."""
 
     def absorb(self, event: Envelope[Any]) -> None:
         """Take in what a task's event says."""
@@ -93,19 +106,30 @@ class TaskRow:
         if event.sequence > self.state_sequence:
             self._become(event, data)
         if isinstance(data, TaskSubmitted):
-            self.text, self.harness, self.runtime = storable(data.task), storable(data.harness), storable(data.runtime)
+            self._begin(data)
+        if isinstance(data, TaskRetryScheduled):
+            self.retried_sequence = max(self.retried_sequence, event.sequence)
         sandbox = getattr(data, "sandbox", None)
         if sandbox is not None and event.sequence > self.sandbox_sequence:
             self.sandbox, self.sandbox_sequence = sandbox, event.sequence
         if event.type == "task.running" and event.sequence > self.started_sequence:
             self.started_at, self.started_sequence = event.time, event.sequence
 
+    def _begin(self, data: TaskSubmitted) -> None:
+        self.text, self.harness, self.runtime = storable(data.task), storable(data.harness), storable(data.runtime)
+        self.priority, self.deadline = storable(data.priority), data.deadline
+        self.depends_on = json.dumps([storable(name) for name in data.depends_on])
+        self.max_attempts, self.profile = data.max_attempts, data.profile
+
     def _become(self, event: Envelope[Any], data: Any) -> None:
         self.state, self.state_sequence, self.state_at = TASK_STATES[event.type].value, event.sequence, event.time
-        self.attempt = data.attempt
-        error = data.error if isinstance(data, TaskFailed) else getattr(data, "reason", None)
-        self.error = storable(error)
-        self.error_type = storable(getattr(data, "error_type", None))
+        # A retry names the attempt that failed; the task waits for the next one.
+        self.attempt = data.attempt + 1 if isinstance(data, TaskRetryScheduled) else data.attempt
+        self.not_before = getattr(data, "not_before", None)
+        failed = isinstance(data, TaskFailed | TaskRetryScheduled)
+        self.error = storable(data.error if failed else getattr(data, "reason", None)) or None
+        cancelled = ErrorType.CANCELLED if event.type == "task.cancelled" else None
+        self.error_type = storable(getattr(data, "error_type", cancelled))
         result = getattr(data, "result", None)
         self.result = None if result is None else json.dumps(result)
 
@@ -128,16 +152,24 @@ class SandboxRow:
     requested_at: datetime | None = None
     running_at: datetime | None = None
     unsaid: bool | None = None
+    expires_at: datetime | None = None
+    expires_sequence: int = 0
+    profile: str | None = None
+    warm: bool | None = None
 
     def absorb(self, event: Envelope[Any]) -> None:
         """Take in what a sandbox's event says."""
         data: Any = event.data
         self.requested_at = earliest(self.requested_at, event.time)
         self.belong(event.taskid, 1)
-        if event.sequence > self.state_sequence:
+        if event.type in SANDBOX_STATES and event.sequence > self.state_sequence:
             self._become(event, data)
+        if isinstance(data, SandboxRequested | SandboxExtended) and event.sequence > self.expires_sequence:
+            self.expires_at, self.expires_sequence = data.expires_at, event.sequence
+        if isinstance(data, SandboxRequested):
+            self.profile = data.profile
         if isinstance(data, SandboxSpawned):
-            self.isolation = storable(data.isolation)
+            self.isolation, self.warm = storable(data.isolation), data.warm
         if event.type == "sandbox.running":
             self.running_at = earliest(self.running_at, event.time)
 
@@ -198,7 +230,7 @@ class Folded:
         """Take in one event; most speak of no state and change nothing."""
         if event.type in TASK_STATES:
             self._absorb_task(event)
-        elif event.type in SANDBOX_STATES:
+        elif event.type in SANDBOX_STATES or event.type == SandboxExtended.type:
             self._sandbox(event.project, event.subject).absorb(event)
         elif event.type in MESSAGE_STATES:
             key = event.project, event.data.message_id

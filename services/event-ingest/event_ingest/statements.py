@@ -60,16 +60,23 @@ _TYPES: Final = {
     "state_sequence": "integer",
     "sandbox_sequence": "integer",
     "started_sequence": "integer",
+    "retried_sequence": "integer",
+    "expires_sequence": "integer",
     "attempt": "integer",
-    "result": "text",
+    "max_attempts": "integer",
+    "deadline": "timestamptz",
+    "not_before": "timestamptz",
     "unsaid": "boolean",
+    "warm": "boolean",
 }
+_JSON: Final = frozenset({"result", "depends_on"})
+"""Columns that are given as text: an array of arrays could not be."""
 
 
 def _upsert(table: str, row: type, key: str, changes: Sequence[str]) -> str:
     names = [column.name for column in fields(row)]
     given = ", ".join(f"${place}::{_kind(name)}[]" for place, name in enumerate(names, 1))
-    chosen = ", ".join("result::json" if name == "result" else name for name in names)
+    chosen = ", ".join(f"{name}::json" if name in _JSON else name for name in names)
     return (
         f"insert into {table} as t ({', '.join(names)}) "  # noqa: S608  # names of ours, no values
         f"select {chosen} from unnest({given}) as r ({', '.join(names)}) order by project, {key} "
@@ -103,11 +110,12 @@ FOLD_TASKS: Final = _upsert(
     TaskRow,
     "task",
     [
-        _latest("state_sequence", "state", "state_at", "attempt", "error", "error_type", "result"),
+        _latest("state_sequence", "state", "state_at", "attempt", "error", "error_type", "result", "not_before"),
         _latest("sandbox_sequence", "sandbox"),
         _latest("started_sequence", "started_at"),
-        _said_once("text", "harness", "runtime"),
+        _said_once("text", "harness", "runtime", "priority", "deadline", "depends_on", "max_attempts", "profile"),
         _folded("least", "submitted_at"),
+        _folded("greatest", "retried_sequence"),
     ],
 )
 FOLD_SANDBOXES: Final = _upsert(
@@ -116,7 +124,8 @@ FOLD_SANDBOXES: Final = _upsert(
     "sandbox",
     [
         _latest("state_sequence", "state", "state_at", "runtime", "reason", "error", "unsaid"),
-        _said_once("isolation"),
+        _latest("expires_sequence", "expires_at"),
+        _said_once("isolation", "profile", "warm"),
         _folded("least", "requested_at", "running_at"),
         _folded("greatest", "task", "attempt"),
     ],

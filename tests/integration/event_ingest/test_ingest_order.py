@@ -1,6 +1,7 @@
 """The order in which events are stored, and how often they come, changes nothing of what is read."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given, settings
@@ -14,16 +15,37 @@ def _story(script: Any) -> list[Any]:
     events += script.messages("sbx-1", 3)
     events += [script.heartbeat("sbx-1"), script.heartbeat("sbx-1")]
     events += [
-        script.spawner("task.submitted", "task-2", **retried, task="t", harness="command", runtime="process"),
+        script.spawner(
+            "task.submitted",
+            "task-2",
+            **retried,
+            task="t",
+            harness="command",
+            runtime="process",
+            priority="high",
+            depends_on=["task-1"],
+            deadline=script.clock,
+            max_attempts=3,
+            profile="python",
+        ),
         script.spawner("task.assigned", "task-2", **retried, sandbox="sbx-2"),
         script.spawner("sandbox.requested", "sbx-2", **retried, runtime="process"),
         script.spawner("sandbox.failed", "sbx-2", **retried, runtime="process", error="no", error_type="start"),
-        script.spawner("task.failed", "task-2", **retried, error="no", error_type="start"),
-        script.spawner("task.retry_scheduled", "task-2", **retried, attempt=2, not_before=script.clock, error="no"),
+        script.spawner(
+            "task.retry_scheduled",
+            "task-2",
+            **retried,
+            attempt=1,
+            not_before=script.clock,
+            error="no",
+            error_type="start",
+            sandbox="sbx-2",
+        ),
         script.spawner("task.assigned", "task-2", **retried, attempt=2, sandbox="sbx-3"),
         script.spawner("task.running", "task-2", **retried, attempt=2, sandbox="sbx-3"),
         script.spawner("task.cancelled", "task-2", **retried, attempt=2, sandbox="sbx-3", reason="enough"),
     ]
+    events += _alone(script)
     for name, last in (("message-1", "acknowledged"), ("message-2", "delivered")):
         said = {"source": f"/sandherd/message-relay/{name}", "message_id": name}
         events.append(script.say("message.queued", "sbx-1", **said, content_length=2, sender_id="me"))
@@ -31,6 +53,25 @@ def _story(script: Any) -> list[Any]:
         if last == "acknowledged":
             events.append(script.say("message.acknowledged", "sbx-1", **said))
     return [*events, script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)]
+
+
+def _alone(script: Any) -> list[Any]:
+    """A sandbox without a task: paused, resumed, twice extended, and refused what it can't have."""
+    own = {"entity": "sbx-4", "sandboxid": "sbx-4", "runtime": "process"}
+    later = [script.clock + timedelta(hours=hours) for hours in (1, 2, 3)]
+    return [
+        script.spawner("sandbox.requested", **own, expires_at=later[0], profile="python", requested_by="me"),
+        script.spawner("sandbox.spawned", **own, isolation="bubblewrap", warm=True),
+        script.spawner("sandbox.running", **own),
+        script.spawner("sandbox.paused", **own, reason="a look"),
+        script.spawner("sandbox.extended", **own, expires_at=later[2]),
+        script.spawner("sandbox.resumed", **own),
+        script.spawner("sandbox.paused", **own, reason="another"),
+        script.spawner("sandbox.extended", **own, expires_at=later[1]),
+        script.say(
+            "sandbox.refused", "sbx-4", "/sandherd/spawner/sbx-4/1", command="spawner.extend_sandbox", reason="no"
+        ),
+    ]
 
 
 async def _tell(history: Any, batches: list[list[Any]]) -> Any:
@@ -88,7 +129,13 @@ def _check_sense(tables: Any) -> None:
         ("sbx-1", "terminated", "task-1", 1),
         ("sbx-2", "failed", "task-2", 1),
         ("sbx-3", None, "task-2", 2),
+        ("sbx-4", "paused", None, 1),
     ]
+    assert (second["priority"], second["depends_on"], second["max_attempts"]) == ("high", '["task-1"]', 3)
+    alone = tables["sandboxes"][-1]
+    assert (alone["profile"], alone["warm"], alone["reason"]) == ("python", True, "another")
+    assert alone["expires_at"] - alone["requested_at"] > timedelta(hours=1, minutes=59)
+    assert alone["expires_at"] - alone["requested_at"] < timedelta(hours=2, minutes=1)
     assert [row["state"] for row in tables["messages"]] == ["acknowledged", "delivered"]
     voice = next(row for row in tables["sources"] if row["source"] == "/sandherd/sandbox/sbx-1")
     assert (voice["stored"], voice["highest"], voice["closing"], voice["heartbeats"]) == (6, 6, 6, 2)

@@ -13,17 +13,30 @@ from sandherd.contracts.states import MessageState, SandboxState, TaskState
 
 BEGUN = datetime(2026, 11, 20, tzinfo=UTC)
 MADE_OF: dict[str, dict[str, Any]] = {
-    "task.submitted": {"task": "t", "harness": "command", "runtime": "process"},
+    "task.submitted": {
+        "task": "t",
+        "harness": "command",
+        "runtime": "process",
+        "priority": "high",
+        "depends_on": ["task-0"],
+        "deadline": BEGUN,
+        "max_attempts": 3,
+        "profile": "python",
+    },
     "task.assigned": {"sandbox": "sbx-1"},
     "task.running": {"sandbox": "sbx-1"},
     "task.completed": {"sandbox": "sbx-1"},
     "task.failed": {"error": "e", "error_type": "start"},
     "task.cancelled": {"reason": "r"},
-    "task.retry_scheduled": {"not_before": BEGUN, "error": "e", "attempt": 2},
+    "task.retry_scheduled": {"not_before": BEGUN, "error": "e", "attempt": 2, "sandbox": "sbx-1"},
     "task.timed_out": {"limit_seconds": 1.0},
-    "sandbox.requested": {"runtime": "process"},
-    "sandbox.spawned": {"runtime": "process", "isolation": "bubblewrap"},
+    "sandbox.requested": {"runtime": "process", "profile": "python", "expires_at": BEGUN},
+    "sandbox.spawned": {"runtime": "process", "isolation": "bubblewrap", "warm": True},
     "sandbox.running": {"runtime": "process"},
+    "sandbox.paused": {"runtime": "process", "reason": "r"},
+    "sandbox.resumed": {"runtime": "process"},
+    "sandbox.extended": {"runtime": "process", "expires_at": BEGUN},
+    "sandbox.refused": {"command": "spawner.pause_sandbox", "reason": "r"},
     "sandbox.stopping": {"runtime": "process", "reason": "r"},
     "sandbox.terminated": {"runtime": "process", "reason": "r"},
     "sandbox.failed": {"runtime": "process", "error": "e", "error_type": "start"},
@@ -33,8 +46,11 @@ MADE_OF: dict[str, dict[str, Any]] = {
 
 def _event(event_type: str, sequence: int) -> Envelope[Any]:
     entity = "task-1" if event_type.startswith("task.") else "sbx-1"
+    said = MADE_OF[event_type]
+    if "expires_at" in said:
+        said = said | {"expires_at": BEGUN + timedelta(minutes=sequence)}
     return wrap(
-        EVENTS[event_type](**MADE_OF[event_type]),
+        EVENTS[event_type](**said),
         event_type,
         source=f"/sandherd/spawner/{entity}",
         sequence=sequence,
@@ -47,7 +63,7 @@ def _event(event_type: str, sequence: int) -> Envelope[Any]:
 
 def _histories() -> st.SearchStrategy[list[Envelope[Any]]]:
     """Any events at all, numbered in some order: also such as no spawner would say."""
-    # `submitted` and `spawned` are said once in a life; the other events may come as often as they like.
+    # Submitted and spawned are said once in a life; the other events may come as often as they like.
     often = sorted(MADE_OF.keys() - {"task.submitted", "sandbox.spawned"})
     types = st.lists(st.sampled_from(often), max_size=12).flatmap(
         lambda said: st.permutations([*said, "task.submitted", "sandbox.spawned"])
@@ -84,8 +100,28 @@ def test_what_speaks_of_no_state_changes_none() -> None:
         taskid="task-1",
         sandboxid="sbx-1",
     )
-    found = folded([event, _event("sandbox.orphan_found", 9), _event("task.timed_out", 9)])
+    silent = ("sandbox.orphan_found", "sandbox.refused", "task.timed_out")
+    found = folded([event, *(_event(name, 9) for name in silent)])
     assert (found.tasks, found.sandboxes, found.messages) == ({}, {}, {})
+
+
+def test_a_retry_makes_it_wait_for_the_next_attempt() -> None:
+    """After the failed attempt's word the task is pending, with the next number and why; a start begins it anew."""
+    said = ["task.submitted", "task.assigned", "task.running", "task.retry_scheduled"]
+    waiting = folded(_event(name, number) for number, name in enumerate(said, 1)).tasks["default", "task-1"]
+    assert (waiting.state, waiting.attempt, waiting.not_before) == (TaskState.PENDING, 3, BEGUN)
+    assert (waiting.error, waiting.retried_sequence, waiting.started_sequence) == ("e", 4, 3)
+    said += ["task.assigned"]
+    assigned = folded(_event(name, number) for number, name in enumerate(said, 1)).tasks["default", "task-1"]
+    assert (assigned.state, assigned.not_before, assigned.error) == (TaskState.ASSIGNED, None, None)
+    assert assigned.sandbox_sequence > assigned.retried_sequence
+
+
+def test_the_last_word_on_its_end_counts() -> None:
+    """A sandbox may be extended, also before its beginning is heard; that changes nothing of its state."""
+    told = [_event("sandbox.extended", 5), _event("sandbox.requested", 1), _event("sandbox.extended", 3)]
+    row = folded(told).sandboxes["default", "sbx-1"]
+    assert (row.expires_at, row.state, row.profile) == (BEGUN + timedelta(minutes=5), "requested", "python")
 
 
 @given(st.none() | st.text())

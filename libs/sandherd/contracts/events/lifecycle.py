@@ -33,6 +33,7 @@ class TaskSubmitted(TaskEvent):
     depends_on: list[str] = Field(default_factory=list)
     deadline: Moment | None = None
     max_attempts: Attempt | None = None
+    profile: SafeName | None = None
 
 
 class TaskRejected(TaskEvent):

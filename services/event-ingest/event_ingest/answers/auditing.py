@@ -35,10 +35,11 @@ with voice as (
         and ($2::text is null or (project, source) in (
             select s.project, s.source from sources s
             where s.entity = $2 or (s.project, s.entity) in (
-                select b.project, b.task from sandboxes b where b.sandbox = $2)))
+                select b.project, b.task from sandboxes b where b.sandbox = $2 and b.task is not null)))
     group by project, source
     having $2::text is null or bool_and(
-        entity = $2 or (project, entity) in (select b.project, b.task from sandboxes b where b.sandbox = $2))
+        entity = $2 or (project, entity) in (
+            select b.project, b.task from sandboxes b where b.sandbox = $2 and b.task is not null))
 ), judged as (
     select *, stored = highest and total = highest::numeric * (highest + 1) / 2 as whole from voice
 )

@@ -24,7 +24,7 @@ _FIRST_FREE: Final = 3
 
 _TASKS: Final = """
 select t.*, submitted_at as at, task as name,
-    512 + octet_length(coalesce(text, '')) + octet_length(coalesce(result::text, '')) as size
+    640 + octet_length(concat(text, result::text, depends_on::text)) as size
 from tasks t where state <> ''
 """
 _SANDBOXES: Final = """
@@ -100,6 +100,7 @@ def _next_cursor(question: PastTasks | PastSandboxes, project: str, page: Cut[An
 
 def _task_view(row: Any) -> TaskView:
     state = TaskState(row["state"])
+    retried = row["retried_sequence"]
     return TaskView(
         project=row["project"],
         task=row["task"],
@@ -108,13 +109,19 @@ def _task_view(row: Any) -> TaskView:
         text=row["text"] or "",
         harness=row["harness"] or "",
         runtime=row["runtime"] or "",
-        sandbox=row["sandbox"],
+        sandbox=row["sandbox"] if row["sandbox_sequence"] > retried else None,
         submitted_at=row["submitted_at"],
-        started_at=row["started_at"],
+        started_at=row["started_at"] if row["started_sequence"] > retried else None,
         ended_at=row["state_at"] if state in TASK_ENDED else None,
         error=row["error"],
         error_type=row["error_type"],
         result=json.loads(row["result"] or "{}"),
+        priority=row["priority"] or "normal",
+        deadline=row["deadline"],
+        depends_on=json.loads(row["depends_on"] or "[]"),
+        max_attempts=max(row["max_attempts"] or 1, row["attempt"]),
+        not_before=row["not_before"],
+        profile=row["profile"],
     )
 
 
@@ -136,4 +143,7 @@ def _sandbox_view(row: Any) -> SandboxView:
         events=row["stored"],
         last_event_at=row["last_event_at"],
         last_heartbeat_at=row["last_heartbeat_at"],
+        expires_at=row["expires_at"],
+        profile=row["profile"],
+        warm=bool(row["warm"]),
     )

@@ -16,7 +16,9 @@ from sandherd.contracts.events.lifecycle import (
 )
 from sandherd.contracts.states import TaskState
 from spawner.tasks.record import TaskRecord
+from spawner.tasks.retry import may_again, tried_again
 from spawner.tasks.terms import PLAIN, Terms
+from spawner.tasks.timing import limit_of, said_of
 
 MOST_TEXT: Final = 4000
 """How many characters of an agent's last words stand in a task's result; the events have all of them."""
@@ -31,7 +33,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str, ter
         traceparent=command.traceparent or traceparent,
         task=task.task,
         life=command.id.hex,
-        spec=task.spec,
+        spec=terms.whole(task.spec),
         runtime=terms.runtime,
         limits=terms.limits,
         max_attempts=terms.max_attempts,
@@ -50,11 +52,12 @@ def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str, ter
             depends_on=list(task.spec.depends_on),
             deadline=task.spec.deadline,
             max_attempts=terms.max_attempts,
+            profile=task.spec.profile,
         ),
     )
 
 
-def same_task(record: TaskRecord, command: Envelope[SubmitTask]) -> bool:
+def same_task(record: TaskRecord, command: Envelope[SubmitTask], terms: Terms = PLAIN) -> bool:
     """Whether the command asks for what the record already is, as far as that is known.
 
     Of a task that has ended, secrets and files are forgotten: then only the very command that began it is the same.
@@ -64,13 +67,13 @@ def same_task(record: TaskRecord, command: Envelope[SubmitTask]) -> bool:
     task = command.data
     if record.ended and (task.spec.secret_env or task.spec.files):
         return False
-    return record.spec == task.spec and record.submitted_by == task.submitted_by
+    return record.spec == terms.whole(task.spec) and record.submitted_by == task.submitted_by
 
 
 def assigned(record: TaskRecord, sandbox: str, now: datetime) -> TaskRecord:
     """A sandbox is being made for it."""
-    waited = _milliseconds(record.submitted_at, now)
-    moved = record.entering(TaskState.ASSIGNED, sandbox=sandbox, assigned_at=now)
+    waited = _milliseconds(record.not_before or record.submitted_at, now)
+    moved = record.entering(TaskState.ASSIGNED, sandbox=sandbox, assigned_at=now, not_before=None)
     return moved.saying(now, TaskAssigned(attempt=record.attempt, sandbox=sandbox, waited_ms=waited))
 
 
@@ -85,10 +88,28 @@ def ended(record: TaskRecord, sandbox: str, outcome: Outcome, now: datetime) -> 
     """Its agent has said the end."""
     result = result_of(outcome)
     if isinstance(outcome, AgentFailed):
-        return failed(record, outcome.error, outcome.error_type, now, result=result)
+        return attempt_failed(record, outcome.error, outcome.error_type, now, result=result)
     moved = record.entering(TaskState.COMPLETED, ended_at=now, result=result)
     said = TaskCompleted(attempt=record.attempt, sandbox=sandbox, result=result)
     return moved.saying(now, said).forgetting()
+
+
+def attempt_failed(
+    record: TaskRecord, error: str, error_type: str, now: datetime, *, result: dict[str, Any] | None = None
+) -> TaskRecord:
+    """Its attempt has come to nothing: there is another, if that may help and one is left, or the task has failed."""
+    told = record.saying(now, *said_of(record, error_type))
+    if may_again(record, error_type):
+        return tried_again(told, error, error_type, now)
+    return failed(told, error, error_type, now, result=result)
+
+
+def timed_out(record: TaskRecord, now: datetime) -> TaskRecord:
+    """One of its limits of time is over, or nothing changes."""
+    limit = limit_of(record)
+    if limit is None or now < limit.over_at:
+        return record
+    return attempt_failed(record, limit.error, limit.error_type, now)
 
 
 def failed(
