@@ -21,11 +21,14 @@ from sandherd.contracts.requests import Request
 from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
+from spawner.commands import Commands
 from spawner.live import Clock, Live, utc_now
 from spawner.parts import ANSWERED, Parts, make_parts
+from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.opening import WORKER, open_runtime
 from spawner.runtimes.opening import Options as ProcessOptions
+from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.kept import Kept
@@ -34,7 +37,7 @@ from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.steps import Plans, Steps
 from spawner.sandboxes.sweeper import Sweeper
 from spawner.tasks.agents import Agents
-from spawner.tasks.commands import Commands
+from spawner.tasks.commands import TaskCommands
 from spawner.tasks.questions import Questions
 from spawner.tasks.scheduler import Scheduler
 
@@ -114,8 +117,12 @@ class Spawner:
             )
 
     def _open_for_questions(self, live: Live, runtimes: Mapping[str, Runtime], minter: Minter) -> None:
+        menu = Menu.of(self._settings, runtimes)
         self._parts = make_parts(
-            Commands(self._service.bus, live, runtimes),
+            Commands(
+                TaskCommands(self._service.bus, live, menu),
+                SandboxCommands(self._service.bus, live),
+            ),
             Agents(live),
             Credentials(live, minter, self._settings.worker_credential_life),
             Questions(live),

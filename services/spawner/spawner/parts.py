@@ -7,9 +7,9 @@ from typing import Any, Final
 from sandherd.bus.answering import Answerer
 from sandherd.bus.consuming import Delivery, Outcome
 from sandherd.contracts.requests import AskCredential, LiveSandboxes, LiveTasks, Request
+from spawner.commands import Commands
 from spawner.sandboxes.credentials import Credentials
 from spawner.tasks.agents import Agents
-from spawner.tasks.commands import Commands
 from spawner.tasks.questions import Questions
 
 ANSWERED: Final[tuple[type[Request[Any]], ...]] = (AskCredential, LiveTasks, LiveSandboxes)

@@ -1,128 +1,121 @@
-"""What is asked of the spawner durably: take a task, call one off, end a sandbox."""
+"""What is asked about tasks durably: take one, call one off, try one again."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
-from sandherd.contracts.commands import CancelTask, Command, SubmitTask, TerminateSandbox
-from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.commands import CancelTask, Command, RetryTask, SubmitTask
+from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.lifecycle import TaskRejected
-from sandherd.contracts.names import FLEET, derived_uuid
-from sandherd.contracts.reading import read_command
-from sandherd.telemetry import logs
-from sandherd.telemetry.traces import new_traceparent, span
+from sandherd.telemetry.traces import new_traceparent
 from spawner.live import Live
-from spawner.records.store import StoreUnavailableError
-from spawner.runtimes.contract import Runtime
-from spawner.sandboxes import decisions as of_sandbox
+from spawner.refusing import may_come, refusal_event, unknown
+from spawner.resolving import Menu, Refusal
 from spawner.tasks import decisions as of_task
-from spawner.turns import Turns
-
-_WAITS_FOR_SUBMIT: Final = 3
-"""How often a command about something unknown comes again before it is dead: its submission may be behind it."""
-_SANDBOX_PREFIX: Final = "sbx-"
-_log: Final = logs.get("commands")
+from spawner.tasks.dependencies import Waiting, absent, circle
+from spawner.tasks.retry import asked_again, retry_refusal
+from spawner.tasks.terms import Terms, terms_of
 
 
-class Commands:
-    """The handler of `spawner-commands`."""
+class TaskCommands:
+    """Obeys the commands about tasks. A refusal is an event: a dead letter would be read by operators alone."""
 
-    def __init__(self, bus: Bus, live: Live, runtimes: Mapping[str, Runtime]) -> None:
+    def __init__(self, bus: Bus, live: Live, menu: Menu) -> None:
         self._bus = bus
         self._live = live
-        self._runtimes = runtimes
-        self._turns = Turns()
+        self._menu = menu
+        self._waiting = Waiting()
 
-    async def handle(self, delivery: Delivery) -> Outcome:
-        """One command, to its end. What the buckets can't take now is tried again."""
-        command = read_command(delivery.subject, delivery.data)
-        async with self._turns.of(_subject_of(command)):
-            with span(f"handle {command.type}", command.traceparent):
-                try:
-                    return await self._obey(command, delivery)
-                except StoreUnavailableError as error:
-                    return Retry(1.0, str(error))
-
-    async def _obey(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
+    async def obey(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
+        """One command, to its end. Raises `StoreUnavailableError`."""
         match command.data:
             case SubmitTask() as submit:
                 return await self._submit(command, submit, delivery)
             case CancelTask() as cancel:
-                return await self._cancel(f"{command.project}.{cancel.task}", cancel, delivery)
-            case TerminateSandbox() as terminate:
-                return await self._terminate(f"{command.project}.{terminate.sandbox}", terminate, delivery)
+                return await self._cancel(command, cancel, delivery)
+            case RetryTask() as retry:
+                return await self._retry(command, retry, delivery)
             case _:
-                return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not known here"))
+                return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not about a task"))
 
     async def _submit(self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery) -> Outcome:
-        refused = refusal(command.project, submit, self._runtimes)
-        if refused is not None:
-            return await self._reject(command, refused, delivery)
-        record = of_task.submitted(command, delivery.at, new_traceparent())
+        terms = terms_of(command.project, submit, self._menu)
+        if isinstance(terms, Refusal):
+            return await self._reject_new(command, submit, terms, delivery)
+        if submit.spec.depends_on:
+            kept = await self._check_dependencies(command, submit, delivery)
+            if kept:
+                return kept
+        return await self._take(command, submit, terms, delivery)
+
+    async def _take(self, command: Envelope[Any], submit: SubmitTask, terms: Terms, delivery: Delivery) -> Outcome:
+        record = of_task.submitted(command, delivery.at, new_traceparent(), terms)
         held, ours = await self._live.tasks.create(record)
-        if not ours and not of_task.same_task(held.record, command):
-            taken = TaskRejected(reason=f"there is another task {submit.task}", field="task")
-            return await self._reject(command, taken, delivery)
+        if not ours and not of_task.same_task(held.record, command, terms):
+            taken = Refusal(f"there is another task {submit.task}", "task")
+            return await self._reject(command, submit.task, taken, delivery)
         await self._live.tasks.flush(held)
         return DONE
 
-    async def _reject(self, command: Envelope[Any], refused: TaskRejected, delivery: Delivery) -> Outcome:
-        """Say so to whoever waits for it; a dead letter would be read by operators alone."""
-        await self._bus.publish_event(_rejection(command, refused, delivery))
+    async def _check_dependencies(
+        self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery
+    ) -> Outcome | None:
+        """What keeps the task from being taken, done already; None if nothing does."""
+        project, names = command.project, submit.spec.depends_on
+        lacking = await self._lacking(project, names)
+        refused = circle(submit.task, names, lambda name: self._depends_on(project, name))
+        if lacking and not refused:
+            if may_come(delivery):
+                self._waiting.note(f"{project}.{submit.task}", names)
+                return Retry(0.5, f"no task {lacking[0]} yet")
+            refused = absent(lacking, project)
+        self._waiting.forget(f"{project}.{submit.task}")
+        return await self._reject_new(command, submit, refused, delivery) if refused else None
+
+    async def _lacking(self, project: str, names: Iterable[str]) -> list[str]:
+        """Those that are no task: what another replica has taken is in the bucket, if not yet in our index."""
+        unseen = [name for name in names if self._live.task_index.get(f"{project}.{name}") is None]
+        return [name for name in unseen if await self._live.tasks.load(f"{project}.{name}") is None]
+
+    def _depends_on(self, project: str, name: str) -> Iterable[str] | None:
+        key = f"{project}.{name}"
+        known = self._live.task_index.get(key)
+        return known.view.depends_on if known else self._waiting.get(key)
+
+    async def _reject_new(
+        self, command: Envelope[Any], submit: SubmitTask, refused: Refusal, delivery: Delivery
+    ) -> Outcome:
+        """Not taken, unless this very command was taken before: what is allowed may have changed since."""
+        held = await self._live.tasks.load(f"{command.project}.{submit.task}")
+        if held is not None and held.record.life == command.id.hex:
+            await self._live.tasks.flush(held)
+            return DONE
+        return await self._reject(command, submit.task, refused, delivery)
+
+    async def _reject(self, command: Envelope[Any], task: str, refused: Refusal, delivery: Delivery) -> Outcome:
+        self._live.meters.count("sandherd_refusals_total", command=command.type)
+        said = TaskRejected(reason=refused.reason, field=refused.field)
+        await self._bus.publish_event(refusal_event(command, said, delivery, task=task))
         return DONE
 
-    async def _cancel(self, key: str, cancel: CancelTask, delivery: Delivery) -> Outcome:
+    async def _cancel(self, command: Envelope[Any], cancel: CancelTask, delivery: Delivery) -> Outcome:
         now = self._live.now()
-        held = await self._live.change_task(key, lambda record: of_task.cancelled(record, cancel, now))
-        return DONE if held else _unknown("task", cancel.task, delivery)
-
-    async def _terminate(self, key: str, terminate: TerminateSandbox, delivery: Delivery) -> Outcome:
-        now = self._live.now()
-        reason = terminate.reason or "terminated"
-        held = await self._live.change_sandbox(key, lambda record: of_sandbox.stopping(record, reason, now))
-        return DONE if held else _unknown("sandbox", terminate.sandbox, delivery)
-
-
-def _subject_of(command: Envelope[Command]) -> str:
-    """What the command is about."""
-    data = command.data
-    return f"{command.project}.{data.sandbox if isinstance(data, TerminateSandbox) else getattr(data, 'task', '')}"
-
-
-def refusal(project: str, submit: SubmitTask, runtimes: Mapping[str, Runtime]) -> TaskRejected | None:
-    """Why this task can't be taken, or None if it can."""
-    if project == FLEET:
-        return TaskRejected(reason=f"{FLEET!r} stands for all projects and is none", field="project")
-    if submit.task.startswith(_SANDBOX_PREFIX):
-        return TaskRejected(reason=f"a task's name may not begin with {_SANDBOX_PREFIX!r}", field="task")
-    if submit.spec.runtime not in {None, *runtimes}:
-        known = ", ".join(sorted(runtimes))
-        return TaskRejected(
-            reason=f"there is no runtime {submit.spec.runtime!r} here; there is: {known}", field="spec.runtime"
+        held = await self._live.change_task(
+            f"{command.project}.{cancel.task}", lambda record: of_task.cancelled(record, cancel, now)
         )
-    return None
+        return DONE if held else unknown("task", cancel.task, delivery)
 
-
-def _rejection(command: Envelope[SubmitTask], refused: TaskRejected, delivery: Delivery) -> Envelope[TaskRejected]:
-    """The event, the same for every delivery of the command."""
-    source = f"/sandherd/spawner/{command.data.task}/{command.id.hex}"
-    return wrap(
-        refused,
-        refused.type,
-        source=source,
-        sequence=1,
-        project=command.project,
-        subject=command.data.task,
-        time=delivery.at,
-        id=derived_uuid(delivery.at, source, 1),
-        taskid=command.data.task,
-        traceparent=command.traceparent,
-    )
-
-
-def _unknown(kind: str, name: str, delivery: Delivery) -> Outcome:
-    if delivery.deliveries < _WAITS_FOR_SUBMIT:
-        return Retry(0.5, f"no {kind} {name} yet")
-    return Dead(Problem(code=Code.NOT_FOUND, message=f"there is no {kind} {name}", field=kind))
+    async def _retry(self, command: Envelope[Any], retry: RetryTask, delivery: Delivery) -> Outcome:
+        key = f"{command.project}.{retry.task}"
+        held = await self._live.tasks.load(key)
+        if held is None:
+            return unknown("task", retry.task, delivery)
+        lacking = await self._lacking(command.project, held.record.spec.depends_on)
+        refused = retry_refusal(held.record) or (absent(lacking, command.project) if lacking else None)
+        if held.record.retried_by == command.id.hex or refused is None:
+            now = self._live.now()
+            await self._live.change_task(key, lambda record: asked_again(record, command, now))
+            return DONE
+        return await self._reject(command, retry.task, refused, delivery)

@@ -39,6 +39,10 @@ class TaskRecord(Record):
     attempt: int = 1
     not_before: AwareDatetime | None = None
     """Of a retry that waits: when it may begin."""
+    retried_by: str | None = None
+    """The command by which a person had it tried again last, as `life`: the same command again changes nothing."""
+    limited_from: AwareDatetime | None = None
+    """Since when the time of the whole task runs, if a person had it tried again."""
     previous: Previous | None = None
     """The attempt before this one, with what it left."""
     work: ArtifactRef | None = None

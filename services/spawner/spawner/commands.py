@@ -1,0 +1,46 @@
+"""What is asked of the spawner durably, one thing after the other for each task and each sandbox."""
+
+from sandherd.bus.consuming import Dead, Delivery, Outcome, Retry
+from sandherd.contracts.commands import CancelTask, Command, RetryTask, SandboxCommand, SubmitTask
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.reading import read_command
+from sandherd.telemetry.traces import span
+from spawner.records.store import StoreUnavailableError
+from spawner.sandboxes.commands import SandboxCommands
+from spawner.tasks.commands import TaskCommands
+from spawner.turns import Turns
+
+
+class Commands:
+    """The handler of `spawner-commands`."""
+
+    def __init__(self, tasks: TaskCommands, sandboxes: SandboxCommands) -> None:
+        self._tasks = tasks
+        self._sandboxes = sandboxes
+        self._turns = Turns()
+
+    async def handle(self, delivery: Delivery) -> Outcome:
+        """One command, to its end. What the buckets can't take now is tried again."""
+        command = read_command(delivery.subject, delivery.data)
+        async with self._turns.of(_subject_of(command)):
+            with span(f"handle {command.type}", command.traceparent):
+                try:
+                    return await self._obey(command, delivery)
+                except StoreUnavailableError as error:
+                    return Retry(1.0, str(error))
+
+    async def _obey(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
+        match command.data:
+            case SubmitTask() | CancelTask() | RetryTask():
+                return await self._tasks.obey(command, delivery)
+            case SandboxCommand():
+                return await self._sandboxes.obey(command, delivery)
+            case _:
+                return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not known here"))
+
+
+def _subject_of(command: Envelope[Command]) -> str:
+    """What the command is about."""
+    data = command.data
+    return f"{command.project}.{data.sandbox if isinstance(data, SandboxCommand) else getattr(data, 'task', '')}"
