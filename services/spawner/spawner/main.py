@@ -25,6 +25,7 @@ from spawner.commands import Commands
 from spawner.live import Clock, Live, utc_now
 from spawner.parts import ANSWERED, Parts, make_parts
 from spawner.resolving import Menu
+from spawner.room import Ceilings
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.opening import WORKER, open_runtime
 from spawner.runtimes.opening import Options as ProcessOptions
@@ -121,7 +122,7 @@ class Spawner:
         self._parts = make_parts(
             Commands(
                 TaskCommands(self._service.bus, live, menu),
-                SandboxCommands(self._service.bus, live),
+                SandboxCommands(self._service.bus, live, runtimes, menu, Ceilings.of(self._settings)),
             ),
             Agents(live),
             Credentials(live, minter, self._settings.worker_credential_life),

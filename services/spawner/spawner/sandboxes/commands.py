@@ -1,36 +1,121 @@
-"""What is asked about sandboxes durably: end one."""
+"""What is asked of sandboxes durably: make one without a task, pause, resume, extend, end."""
 
-from typing import Any
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome
-from sandherd.contracts.commands import Command, TerminateSandbox
+from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
+from sandherd.contracts.commands import (
+    CreateSandbox,
+    ExtendSandbox,
+    PauseSandbox,
+    ResumeSandbox,
+    SandboxCommand,
+    TerminateSandbox,
+)
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.events.lifecycle import SandboxRefused
+from sandherd.telemetry import logs
+from sandherd.telemetry.traces import new_traceparent
 from spawner.live import Live
-from spawner.refusing import unknown
-from spawner.sandboxes import decisions as of_sandbox
+from spawner.refusing import may_come, refusal_event
+from spawner.resolving import Menu, Refusal, project_refusal, resolve
+from spawner.room import Ceilings, Living, full
+from spawner.runtimes.contract import Runtime
+from spawner.sandboxes import asking, decisions
+from spawner.sandboxes.record import SandboxRecord
+
+Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]
+_log: Final = logs.get("commands")
 
 
 class SandboxCommands:
-    """Obeys the commands about sandboxes."""
+    """Obeys the commands about sandboxes. What can't be done is said as `sandbox.refused`, to whoever waits for it."""
 
-    def __init__(self, bus: Bus, live: Live) -> None:
+    def __init__(self, bus: Bus, live: Live, runtimes: Mapping[str, Runtime], menu: Menu, ceilings: Ceilings) -> None:
         self._bus = bus
         self._live = live
+        self._runtimes = runtimes
+        self._menu = menu
+        self._ceilings = ceilings
+        self._one_at_a_time = asyncio.Lock()
 
-    async def obey(self, command: Envelope[Command], delivery: Delivery) -> Outcome:
-        """One command, to its end. Raises `StoreUnavailableError`."""
+    async def obey(self, command: Envelope[Any], delivery: Delivery) -> Outcome:
+        """One command, to its end."""
         match command.data:
-            case TerminateSandbox() as terminate:
-                return await self._terminate(command, terminate, delivery)
+            case CreateSandbox():
+                return await self._create(command, delivery)
+            case SandboxCommand():
+                return await self._change(command, delivery)
             case _:
-                return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not about a sandbox"))
+                return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not known here"))
 
-    async def _terminate(self, command: Envelope[Any], terminate: TerminateSandbox, delivery: Delivery) -> Outcome:
-        now = self._live.now()
-        reason = terminate.reason or "terminated"
-        held = await self._live.change_sandbox(
-            f"{command.project}.{terminate.sandbox}", lambda record: of_sandbox.stopping(record, reason, now)
+    async def _create(self, command: Envelope[CreateSandbox], delivery: Delivery) -> Outcome:
+        asked = command.data
+        resolved = (
+            project_refusal(command.project) or asking.name_refusal(asked.sandbox) or resolve(asked.spec, self._menu)
         )
-        return DONE if held else unknown("sandbox", terminate.sandbox, delivery)
+        if isinstance(resolved, Refusal):
+            return await self._refuse(command, resolved, delivery)
+        record = asking.requested_alone(command, resolved, self._menu, self._live.now(), new_traceparent())
+        # One at a time, or several would find the last free place.
+        async with self._one_at_a_time:
+            held = await self._live.sandboxes.load(record.key)
+            if held is None:
+                refused = self._no_place(record)
+                if refused:
+                    return await self._refuse(command, refused, delivery)
+                held, _ = await self._live.sandboxes.create(record)
+        if not asking.same_sandbox(held.record, command, resolved):
+            return await self._refuse(command, asking.taken(asked.sandbox), delivery)
+        await self._live.flush_sandbox(held)
+        return DONE
+
+    def _no_place(self, record: SandboxRecord) -> Refusal | None:
+        """Why it can't be made beside those that are there, or None."""
+        views = list(self._live.sandbox_index.views())
+        if any(view.sandbox == record.sandbox for view in views):
+            return asking.taken(record.sandbox)
+        no_room = full(record.project, record.runtime, Living.count(views), self._ceilings)
+        return Refusal(f"there is no room: {no_room}", "sandbox") if no_room else None
+
+    async def _change(self, command: Envelope[SandboxCommand], delivery: Delivery) -> Outcome:
+        refusals: list[Refusal] = []
+
+        def decide(record: SandboxRecord) -> SandboxRecord:
+            changed = self._decide(command.data, record)
+            refusals[:] = [changed] if isinstance(changed, Refusal) else []
+            return record if isinstance(changed, Refusal) else changed
+
+        held = await self._live.change_sandbox(f"{command.project}.{command.data.sandbox}", decide)
+        if held is None:
+            if may_come(delivery):
+                return Retry(0.5, f"no sandbox {command.data.sandbox} yet")
+            refusals.append(Refusal(f"there is no sandbox {command.data.sandbox}", "sandbox"))
+        for refused in refusals:
+            return await self._refuse(command, refused, delivery)
+        return DONE
+
+    def _decide(self, command: SandboxCommand, record: SandboxRecord) -> SandboxRecord | Refusal:
+        now = self._live.now()
+        match command:
+            case TerminateSandbox(reason=reason):
+                return decisions.stopping(record, reason or "terminated", now)
+            case PauseSandbox(reason=reason):
+                runtime = self._runtimes.get(record.runtime)
+                return asking.paused_by(record, reason, can_pause=bool(runtime and runtime.capabilities.can_pause))
+            case ResumeSandbox():
+                return asking.resumed_by(record)
+            case ExtendSandbox(seconds=seconds):
+                return asking.extended_by(record, seconds, now, self._menu.max_ttl)
+            case _:
+                return Refusal(f"{command.type} is not known here", "type")
+
+    async def _refuse(self, command: Envelope[Any], refused: Refusal, delivery: Delivery) -> Outcome:
+        _log.info("refused", command=command.type, sandbox=command.data.sandbox, reason=refused.reason)
+        self._live.meters.count("sandherd_refusals_total", command=command.type)
+        said = SandboxRefused(command=command.type, reason=refused.reason, field=refused.field)
+        await self._bus.publish_event(refusal_event(command, said, delivery, sandbox=command.data.sandbox))
+        return DONE

@@ -15,8 +15,13 @@ from spawner.sandboxes.record import SandboxRecord, WorkerKey
 from spawner.tasks.record import TaskRecord
 
 
-def requested(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
-    """The intent to make a sandbox for the task's current attempt; nothing is asked of a runtime before it is kept."""
+def requested(
+    task: TaskRecord, sandbox: str, now: datetime, *, expires_at: datetime | None = None, unit: str | None = None
+) -> SandboxRecord:
+    """The intent to make a sandbox for the task's current attempt; nothing is asked of a runtime before it is kept.
+
+    `expires_at` as `resolving.expiry` has it; `unit` is the one of the pool that it was given, if it was.
+    """
     record = SandboxRecord(
         project=task.project,
         traceparent=task.traceparent,
@@ -28,8 +33,17 @@ def requested(task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         profile=task.spec.profile,
         previous=task.previous,
         requested_at=now,
+        expires_at=expires_at,
+        unit=unit,
     )
-    return record.saying(now, SandboxRequested(runtime=record.runtime, linger_seconds=task.spec.linger_seconds))
+    said = SandboxRequested(
+        runtime=record.runtime,
+        linger_seconds=task.spec.linger_seconds,
+        expires_at=expires_at,
+        profile=record.profile,
+        requested_by=task.submitted_by,
+    )
+    return record.saying(now, said)
 
 
 def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:

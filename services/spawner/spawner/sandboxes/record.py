@@ -42,6 +42,9 @@ class SandboxRecord(Record):
     """When its time to live is over."""
     pause_wanted: bool = False
     """Whether it is to be frozen; its runtime is asked for that only after this was written."""
+    pause_reason: str = ""
+    joiner_until: AwareDatetime | None = None
+    """How long the joiner's credentials file is good that it was given first."""
     led_by: int = 0
     """The fencing token of the keeper that wrote it last: one with an older token may not write it any more."""
     state: SandboxState = SandboxState.REQUESTED
