@@ -71,20 +71,21 @@ class Answers:
     def __init__(self, principal: Principal, meters: Meters) -> None:
         self._principal = principal
         self._meters = meters
-        self._answers: dict[str, Answerer] = {}
+        self._answers: dict[str, tuple[Answerer, int]] = {}
 
-    def add(self, request: type[Request[Any]], handle: Answerer) -> None:
-        """Answer a kind of request. Raises `ValueError` for one that is another service's."""
+    def add(self, request: type[Request[Any]], handle: Answerer, at_once: int = 1) -> None:
+        """Answer a kind of request, so many at the same time. Raises `ValueError` for one that is another service's."""
         if request.answered_by != self._principal:
             raise ValueError(f"{request.type} is not for {self._principal}")
-        self._answers[request.type] = handle
+        self._answers[request.type] = handle, at_once
 
     def broker(self, bus: Bus) -> NatsBroker:
         """FastStream's broker with a subscriber for each, in the service's queue group; to be started."""
         broker = HerdBroker(bus)
-        for request_type, handle in self._answers.items():
+        for request_type, (handle, at_once) in self._answers.items():
             template = BY_NAME[f"request.{request_type}"].template
-            broker.subscriber(template, queue=self._principal)(self._answering(request_type, handle))
+            subscriber = broker.subscriber(template, queue=self._principal, max_workers=at_once)
+            subscriber(self._answering(request_type, handle))
         return broker
 
     def _answering(self, request_type: str, handle: Answerer) -> Callable[[NatsMessage], Awaitable[bytes]]:

@@ -23,7 +23,7 @@ from sandherd.bus.waiting import LostError, Waiting
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Problem
 from sandherd.contracts.requests import Reply, Request
-from sandherd.contracts.subjects import command_subject, event_subject, request_subject
+from sandherd.contracts.subjects import command_subject, event_subject, request_subject, sandbox_request_subject
 from sandherd.telemetry import logs
 
 FIRST_WAIT: Final = 0.05
@@ -264,10 +264,16 @@ class Bus:
         except (TimeoutError, nats.errors.Error, OSError) as error:
             raise RequestTimeoutError(f"{subject}: {error!r}") from error
 
-    async def ask(self, request: Request[AnswerT], project: str, *, timeout: float = 5.0) -> AnswerT:
-        """Ask a service something typed. Raises `RefusedError`, `NoResponderError` or `RequestTimeoutError`."""
+    async def ask(
+        self, request: Request[AnswerT], project: str, *, sandbox: str | None = None, timeout: float = 5.0
+    ) -> AnswerT:
+        """Ask something typed, of a service; `sandbox` stands in the subject of what is asked of its worker, or by it.
+
+        Raises `RefusedError`, `NoResponderError` or `RequestTimeoutError`.
+        """
         payload = request.model_dump_json(exclude_none=True).encode()
-        answer = await self.request(request_subject(request.type, project), payload, timeout=timeout)
+        named = sandbox_request_subject(request.type, project, sandbox) if sandbox else None
+        answer = await self.request(named or request_subject(request.type, project), payload, timeout=timeout)
         return read_reply(answer, cast("type[AnswerT]", request.Answer))
 
     async def _connect(self, url: str, identity: Identity, inbox: str, patience: float | None) -> None:

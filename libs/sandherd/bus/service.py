@@ -84,9 +84,12 @@ class Service:
             ),
         )
 
-    def answer(self, request: type[Request[Any]], handle: Answerer) -> None:
-        """Answer a kind of request. What `handle` raises becomes a typed refusal; no asker is left waiting."""
-        self._answers.add(request, handle)
+    def answer(self, request: type[Request[Any]], handle: Answerer, *, at_once: int = 1) -> None:
+        """Answer a kind of request, so many at the same time; what holds its answer back needs more than one.
+
+        What `handle` raises becomes a typed refusal; no asker is left waiting.
+        """
+        self._answers.add(request, handle, at_once)
 
     def requeues(self, handlers: Mapping[str, Handler]) -> None:
         """Answer this service's `requeue` request: a dead letter goes to the handler of the stream it came from."""

@@ -4,9 +4,9 @@ Each question has two classes of the same fields: one names the sandbox, the oth
 Bytes travel as base64url (RFC 4648 §5); what is over `INLINE_BYTES` goes through ARTIFACTS, piece by piece.
 """
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.names import SafeName
@@ -25,6 +25,9 @@ TreePath = Annotated[str, StringConstraints(min_length=1, max_length=4096, patte
 Piece = Annotated[bytes, Field(max_length=INLINE_BYTES)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Mode = Annotated[int, Field(ge=0, le=0o777)]
+Wait = Annotated[float, Field(ge=0, le=LONGEST_WAIT)]
+TransferName = Annotated[SafeName, StringConstraints(pattern="^trf-")]
+"""One putting or taking, `trf-…`, made by whoever asks: asked again under the same name it goes on, and is done once."""
 
 
 class Binary(BaseModel):
@@ -50,7 +53,7 @@ class ExecFields(Binary):
     """Beside the sandbox's own."""
     stdin: Piece | None = None
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = DEFAULT_EXEC_SECONDS
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = LONGEST_WAIT
+    wait_seconds: Wait = LONGEST_WAIT
     """How long the answer may wait for output or the end."""
 
 
@@ -59,7 +62,7 @@ class ExecStatusFields(BaseModel):
 
     exec: SafeName
     offset: Count = 0
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = LONGEST_WAIT
+    wait_seconds: Wait = LONGEST_WAIT
 
 
 class ExecKillFields(BaseModel):
@@ -121,8 +124,12 @@ class FileList(BaseModel):
 
 
 class UploadFields(Binary):
-    """A file for the work tree, or an archive of a folder: its bytes, or where they wait. Written whole or not."""
+    """A file for the work tree, or an archive of a folder: its bytes, or where they wait. Written whole or not.
 
+    Asked again under the same `transfer` until `done`.
+    """
+
+    transfer: TransferName
     path: TreePath
     data: Piece | None = None
     artifact: ArtifactRef | None = None
@@ -130,38 +137,61 @@ class UploadFields(Binary):
     mode: Mode = 0o644
     unpack: bool = False
     """Whether it is a tar archive, to be unpacked as the folder `path`."""
+    wait_seconds: Wait = LONGEST_WAIT
+    """How long the answer may wait for the end."""
+
+    @model_validator(mode="after")
+    def _one_content(self) -> Self:
+        if (self.data is None) == (self.artifact is None):
+            raise ValueError("either data or artifact, and not both")
+        if self.artifact is not None and self.artifact.sha256 != self.sha256:
+            raise ValueError("sha256 is not the artifact's")
+        return self
 
 
 class FileWritten(BaseModel):
-    """What was written."""
+    """What was written, or how far it is."""
 
     path: str
     size: Count
     sha256: Digest
     files: Count = 1
+    done: bool = True
+    """Whether it is all there now; else nothing is seen of it yet, and the same is to be asked again."""
+    moved: Count = 0
+    """How many bytes the sandbox has so far."""
 
 
 class DownloadFields(BaseModel):
-    """A file, or a folder as a tar archive."""
+    """A file, or a folder as a tar archive. Asked again under the same `transfer` until `done`."""
 
+    transfer: TransferName
     path: TreePath
+    wait_seconds: Wait = LONGEST_WAIT
+    """How long the answer may wait for the end."""
 
 
 class FileRead(Binary):
-    """What was read: in `data`, or waiting under `artifact`."""
+    """What was read: in `data`, or waiting under `artifact` for an hour. Or how far it is."""
 
     path: str
     kind: Literal["file", "folder"]
     """Of a folder the bytes are a tar archive."""
     size: Count
-    sha256: Digest
+    """Of a folder it is known once it is done."""
+    sha256: Digest | None = None
+    """Known once it is done."""
     mode: Mode = 0o644
     data: Piece | None = None
     artifact: ArtifactRef | None = None
+    done: bool = True
+    """Whether it is all there; else the same is to be asked again."""
+    moved: Count = 0
+    """How many bytes the sandbox has given so far."""
 
 
 class PieceFields(BaseModel):
-    """The next piece of an artifact."""
+    """The next piece of an artifact, in the order of their coming. `not_found` when there is none after it."""
 
     artifact: SafeName
     after: Count = 0
@@ -169,7 +199,11 @@ class PieceFields(BaseModel):
 
 
 class ArtifactPiece(Binary):
-    """A piece, and where to ask on."""
+    """A piece, and where to ask on.
+
+    Pieces are of `INLINE_BYTES` each but the last, so `index` says where it belongs: they may come in any order, and
+    one may come twice.
+    """
 
     data: Piece
     index: Count
