@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
-from event_ingest.folding import CLOSING, MessageRow, SandboxRow, TaskRow
+from event_ingest.folding import CLOSING
 from event_ingest.rows import COLUMNS
+from event_ingest.standing import MessageRow, SandboxRow, TaskRow
 
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _GIVEN: Final = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(COLUMNS, 1))

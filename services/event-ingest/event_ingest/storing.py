@@ -6,8 +6,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from event_ingest.database import Connection, Database, Fault, fault_of
-from event_ingest.folding import Folded, as_row, folded
+from event_ingest.folding import Folded, folded
 from event_ingest.rows import Batch, Row, columns
+from event_ingest.standing import as_row
 from event_ingest.statements import FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS, REFUSED, STORE, TWICE
 from sandherd.contracts.errors import Code, Problem
 

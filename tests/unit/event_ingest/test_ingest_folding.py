@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_ingest.folding import CLOSING, MESSAGE_STATES, SANDBOX_STATES, TASK_STATES, folded, storable
+from event_ingest.folding import CLOSING, folded
+from event_ingest.standing import MESSAGE_STATES, SANDBOX_STATES, TASK_STATES, storable
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
