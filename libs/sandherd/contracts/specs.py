@@ -11,6 +11,7 @@ from sandherd.contracts.quantities import Moment
 MAX_FILES_BYTES: Final = 128 * 1024
 """What the files given with a task may weigh together; larger ones are uploaded."""
 MAX_DEPENDENCIES: Final = 64
+MOST_ATTEMPTS: Final = 20
 _DAY: Final = 86_400
 
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
@@ -45,7 +46,7 @@ class Retry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_attempts: Annotated[int, Field(ge=1, le=20)] | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=MOST_ATTEMPTS)] | None = None
     """None: as many as the herd is set to."""
     first_delay_seconds: Annotated[float, Field(ge=0, le=_DAY)] = 1.0
     """The delay doubles with every attempt, up to the longest."""

@@ -21,6 +21,7 @@ from sandherd.contracts.requests import Request
 from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
+from spawner.access.answers import make_answers
 from spawner.commands import Commands
 from spawner.live import Clock, Live, utc_now
 from spawner.parts import ANSWERED, Parts, make_parts
@@ -127,6 +128,7 @@ class Spawner:
             Agents(live),
             Credentials(live, minter, self._settings.worker_credential_life),
             Questions(live),
+            make_answers(self._service.bus, live, self._settings, menu, runtimes),
         )
         self._live = live
         self._ready.set()
@@ -207,8 +209,8 @@ def compose(
     spawner = Spawner(service, SpawnerKeys.read(settings.identity_dir), options)
     service.consume(COMMANDS, spawner.command, concurrency=AT_ONCE)
     service.consume(AGENTS, spawner.agent, concurrency=AT_ONCE)
-    for request in ANSWERED:
-        service.answer(request, spawner.answering(request))
+    for request, at_once in ANSWERED.items():
+        service.answer(request, spawner.answering(request), at_once=at_once)
     service.requeues({"COMMANDS": spawner.command, "EVENTS": spawner.agent})
     service.background("spawner", spawner.run)
     return service

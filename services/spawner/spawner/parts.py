@@ -7,13 +7,17 @@ from typing import Any, Final
 from sandherd.bus.answering import Answerer
 from sandherd.bus.consuming import Delivery, Outcome
 from sandherd.contracts.requests import AskCredential, LiveSandboxes, LiveTasks, Request
+from spawner.access import answers as access
 from spawner.commands import Commands
 from spawner.sandboxes.credentials import Credentials
 from spawner.tasks.agents import Agents
 from spawner.tasks.questions import Questions
 
-ANSWERED: Final[tuple[type[Request[Any]], ...]] = (AskCredential, LiveTasks, LiveSandboxes)
-"""What the spawner is asked; it is answered as soon as its parts are there."""
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
+    **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes), 1),
+    **access.ANSWERED,
+}
+"""What the spawner is asked, and how many of each are answered at once; as soon as its parts are there."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,14 @@ class Parts:
     answers: Mapping[type[Request[Any]], Answerer]
 
 
-def make_parts(commands: Commands, agents: Agents, credentials: Credentials, questions: Questions) -> Parts:
-    """Who handles what."""
+def make_parts(
+    commands: Commands,
+    agents: Agents,
+    credentials: Credentials,
+    questions: Questions,
+    others: Mapping[type[Request[Any]], Answerer],
+) -> Parts:
+    """Who handles what. `others` are the answers of the access room."""
     return Parts(
         command=commands.handle,
         agent=agents.handle,
@@ -34,5 +44,6 @@ def make_parts(commands: Commands, agents: Agents, credentials: Credentials, que
             AskCredential: credentials.grant,
             LiveTasks: questions.tasks,
             LiveSandboxes: questions.sandboxes,
+            **others,
         },
     )

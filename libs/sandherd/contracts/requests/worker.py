@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Count
 from sandherd.contracts.requests.access import (
     ArtifactPiece,
     DownloadFields,
@@ -64,6 +65,8 @@ class WorkerUpload(UploadFields, Request[FileWritten]):
 
     Answer: ClassVar[type[BaseModel]] = FileWritten
     type: ClassVar[str] = "worker.upload"
+    max_bytes: Count
+    """What may be written, unpacked. The herd's setting: a sandbox's settings are its own."""
 
 
 class WorkerDownload(DownloadFields, Request[FileRead]):
@@ -71,3 +74,5 @@ class WorkerDownload(DownloadFields, Request[FileRead]):
 
     Answer: ClassVar[type[BaseModel]] = FileRead
     type: ClassVar[str] = "worker.download"
+    max_bytes: Count
+    """The largest file or archive that is wanted; a larger one is `too_large`."""
