@@ -6,14 +6,16 @@ from typing import Any, Final
 from monitor.digests import call_digest, result_digest
 from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Call, Seen, Steering, Streak, Watched
 from sandherd.contracts.events import EventData
+from sandherd.contracts.events.access import AgentExecStarted
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse, AgentUserToolResult
 
 _WHOLE: Final = "program"
+_TOOL_KEY: Final = "tool_use_id"
 
 
 def opened(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
     """A call has begun, unless it is known to have ended already."""
-    key = str(getattr(data, field))
+    key = _key(field, str(getattr(data, field)))
     if key in state.closed or key in state.in_flight or len(state.in_flight) >= MOST_CALLS:
         return state
     return replace(state, in_flight={**state.in_flight, key: _call(seen, data)})
@@ -22,13 +24,15 @@ def opened(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
 def _call(seen: Seen, data: EventData) -> Call:
     if isinstance(data, AgentToolUse):
         return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input), data.event_subtype == _WHOLE)
+    if isinstance(data, AgentExecStarted):
+        return Call("exec", seen.at, asked=True)
     return Call(seen.type.removeprefix("agent.").removesuffix("_invoked"), seen.at)
 
 
 def closed(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
     """A call has ended. The first of its results counts, and no other: a harness may report one call twice."""
     given: str | None = getattr(data, field)
-    key = given if given is not None else _unnamed(state, data)
+    key = _key(field, given) if given is not None else _unnamed(state, data)
     if key is not None and key in state.closed:
         return state
     call = state.in_flight.get(key) if key is not None else None
@@ -36,6 +40,11 @@ def closed(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:
     if key is not None:
         state = _forget(state, key)
     return state if digest is None else _repeated(state, seen, digest, _tool(call, data), result_digest(_answer(data)))
+
+
+def _key(field: str, given: str) -> str:
+    """A call's key: an agent that calls its own like a command from outside does not end that."""
+    return given if field == _TOOL_KEY else f"{field} {given}"
 
 
 def _unnamed(state: Watched, data: EventData) -> str | None:

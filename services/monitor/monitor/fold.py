@@ -10,7 +10,7 @@ from monitor.calls import closed, opened
 from monitor.state import Found, Seen, Steering, Watched
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentHeartbeat
-from sandherd.contracts.events.lifecycle import SandboxRequested
+from sandherd.contracts.events.lifecycle import SandboxExtended, SandboxRequested
 from sandherd.contracts.events.message import (
     MessageAcknowledged,
     MessageEvent,
@@ -23,7 +23,7 @@ from sandherd.contracts.events.monitor import MonitorInterventionDecided, Monito
 
 _GONE: Final = frozenset({"sandbox.terminated", "sandbox.failed"})
 _LIVES: Final = frozenset({"sandbox.requested", "sandbox.spawned", "sandbox.running", "sandbox.resumed"})
-_SANDBOX: Final = _LIVES | _GONE | {"sandbox.paused", "sandbox.stopping"}
+_SANDBOX: Final = _LIVES | _GONE | {"sandbox.paused", "sandbox.extended", "sandbox.stopping"}
 _FOUND: Final = frozenset({"monitor.dead_found", "monitor.idle_found"})
 
 
@@ -49,7 +49,7 @@ def step(state: Watched, seen: Seen) -> Watched:
         return _sandbox(state, seen)
     if domain == "message":
         return _message(state, seen)
-    return _own(state, seen)
+    return _over(state, seen) if domain == "task" else _own(state, seen)
 
 
 def _begin(seen: Seen) -> Watched | None:
@@ -90,20 +90,35 @@ def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) ->
 
 
 def _sandbox(state: Watched, seen: Seen) -> Watched:
-    changes: dict[str, Any] = {}
-    if isinstance(seen.data, SandboxRequested):
-        changes = {"last_sign_at": max(seen.at, state.last_sign_at), "linger": seen.data.linger_seconds}
-    elif seen.type in _LIVES:
-        changes = {"last_sign_at": max(seen.at, state.last_sign_at), "paused": False}
-    elif seen.type == "sandbox.paused":
-        changes = {"paused": True}
-    elif seen.type == "sandbox.stopping":
-        changes = {"stopping": True}
-    elif seen.type in _GONE:
-        changes = {"ended": True, "steering": _cut_short(state.steering, "finished")}
+    changes = _changes(state, seen)
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
     return replace(state, **changes)
+
+
+def _changes(state: Watched, seen: Seen) -> dict[str, Any]:
+    """What the spawner's word about a sandbox changes."""
+    sign = {"last_sign_at": max(seen.at, state.last_sign_at)}
+    if isinstance(seen.data, SandboxRequested):
+        expires = {"expires_at": state.expires_at or seen.data.expires_at}
+        return sign | expires | {"linger": seen.data.linger_seconds, "alone": seen.taskid is None}
+    if isinstance(seen.data, SandboxExtended):
+        return {"expires_at": seen.data.expires_at}
+    if seen.type in _LIVES:
+        resumed = seen.at if seen.type == "sandbox.resumed" else state.resumed_at
+        return sign | {"paused": False, "resumed_at": resumed}
+    if seen.type == "sandbox.paused":
+        return {"paused": True}
+    if seen.type == "sandbox.stopping":
+        return {"stopping": True}
+    return {"ended": True, "steering": _cut_short(state.steering, "finished")} if seen.type in _GONE else {}
+
+
+def _over(state: Watched, seen: Seen) -> Watched:
+    """Its attempt is over for the spawner: as if its agent had ended. The next attempt is another sandbox."""
+    if state.finished_at is not None:
+        return state
+    return replace(state, finished_at=seen.at, steering=_cut_short(state.steering, "finished"))
 
 
 def _message(state: Watched, seen: Seen) -> Watched:

@@ -10,11 +10,14 @@ from sandherd.contracts.reading import read_event
 from sandherd.contracts.subjects import read_event_subject
 
 DOMAINS: Final = frozenset({"agent", "sandbox", "message", "monitor"})
+OVER: Final = frozenset({"task.retry_scheduled", "task.failed", "task.cancelled"})
+"""An attempt is over by the spawner's word, whatever its agent does. They are read as said of its sandbox."""
 
 _ALWAYS: Final = frozenset(
     {
         "agent.started",
         "sandbox.requested",
+        "sandbox.extended",
         "monitor.dead_found",
         "monitor.idle_found",
         "monitor.intervention_decided",
@@ -37,6 +40,8 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> Seen | Non
         project, entity, event_type = read_event_subject(subject)
     except ContractError:
         return None
+    if event_type in OVER:
+        return _over(subject, document, number, at)
     if event_type.partition(".")[0] not in DOMAINS:
         return None
     if event_type not in READ:
@@ -46,3 +51,13 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> Seen | Non
     except ContractError:
         return Seen(project, entity, event_type, number, at)
     return Seen(project, entity, event_type, number, at, event.data, event.id, event.taskid, event.traceparent)
+
+
+def _over(subject: str, document: bytes, number: int, at: datetime) -> Seen | None:
+    """The end of an attempt, as said of its sandbox; None if it had none."""
+    try:
+        event = read_event(subject, document)
+    except ContractError:
+        return None
+    sandbox = getattr(event.data, "sandbox", None)
+    return Seen(event.project, sandbox, event.type, number, at, event.data, event.id) if sandbox else None

@@ -1,6 +1,8 @@
 """What the spawner's record says of a sandbox, read before one is acted upon: the fold is a view, the record is so."""
 
 import json
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import nats.js.errors
@@ -12,8 +14,18 @@ _STREAM: Final = "KV_sandboxes"
 _SUBJECT: Final = "$KV.sandboxes"
 
 
-async def state_of(bus: Bus, project: str, sandbox: str) -> SandboxState | None:
-    """The state in the spawner's record; None if there is no such sandbox.
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A sandbox as the spawner's record has it, as far as the rules look at it."""
+
+    state: SandboxState
+    alone: bool = False
+    """Whether no task is done in it."""
+    expires_at: datetime | None = None
+
+
+async def recorded_of(bus: Bus, project: str, sandbox: str) -> Recorded | None:
+    """What the spawner's record says; None if there is no such sandbox.
 
     Raises what nats-py raises, and `ValueError` for a record that is none.
     """
@@ -23,5 +35,17 @@ async def state_of(bus: Bus, project: str, sandbox: str) -> SandboxState | None:
         return None
     if "KV-Operation" in (last.headers or {}):
         return None
-    record: dict[str, Any] = json.loads(last.data or b"{}")
-    return SandboxState(record.get("state", ""))
+    return recorded(json.loads(last.data or b"{}"))
+
+
+def recorded(record: dict[str, Any]) -> Recorded:
+    """Read a record, in which everything that is at its default is left out: the first state, and no task.
+
+    Raises `ValueError` for one that is none.
+    """
+    expires = record.get("expires_at")
+    return Recorded(
+        state=SandboxState(record.get("state", SandboxState.REQUESTED)),
+        alone=record.get("task") is None,
+        expires_at=datetime.fromisoformat(expires) if expires is not None else None,
+    )

@@ -6,7 +6,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from monitor.records import Recorded
 from monitor.state import Watched
+from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 
 
 class Rule(StrEnum):
@@ -47,6 +49,12 @@ class Finding:
         return max(0.0, (now - self.since).total_seconds())
 
 
+def _since(state: Watched, *moments: datetime | None) -> datetime:
+    """The latest of these, or when it went on after a pause: while it was frozen it could do nothing."""
+    known = (at for at in (state.resumed_at, *moments) if at is not None)
+    return max(known, default=state.started_at)
+
+
 def _held(rule: Rule, since: datetime, now: datetime, limit: float) -> Finding | None:
     return Finding(rule, since, limit) if (now - since).total_seconds() >= limit else None
 
@@ -57,32 +65,46 @@ def dead(state: Watched, now: datetime, limits: Limits) -> Finding | None:
 
 
 def too_old(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """Older than any sandbox may get."""
-    return _held(Rule.TOO_OLD, state.started_at, now, limits.max_age)
+    """Older than it may get.
+
+    One whose time the spawner has named is ended by the spawner, and is found here only if it lives on long after:
+    two that end one thing would tell two stories of its end.
+    """
+    if state.expires_at is None:
+        return _held(Rule.TOO_OLD, state.started_at, now, limits.max_age)
+    if (now - state.expires_at).total_seconds() < limits.repeat_after:
+        return None
+    return Finding(Rule.TOO_OLD, state.started_at, max(0.0, (state.expires_at - state.started_at).total_seconds()))
 
 
 def finished(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """Its agent has ended, and neither a message nor work has come since, for as long as it was to stay."""
-    if state.finished_at is None:
+    """Its agent has ended, and neither a message nor work has come since, for as long as it was to stay.
+
+    A command that somebody runs in it is work, however quiet it is.
+    """
+    asked = any(call.asked for call in state.in_flight.values())
+    if state.paused or state.alone or state.finished_at is None or asked:
         return None
-    later = (at for at in (state.last_message_at, state.last_work_at) if at is not None)
-    return _held(Rule.FINISHED, max((state.finished_at, *later)), now, max(limits.finished_after, state.linger))
+    since = _since(state, state.finished_at, state.last_message_at, state.last_work_at)
+    return _held(Rule.FINISHED, since, now, max(limits.finished_after, state.linger))
 
 
 def stuck(state: Watched, now: datetime, limits: Limits) -> Finding | None:
-    """A call has been in flight for too long. An agent's whole program may take as long as its sandbox may live."""
-    calls = [call.begun_at for call in state.in_flight.values() if not call.whole]
+    """A call has been in flight for too long.
+
+    An agent's whole program may take as long as its sandbox may live; a command that somebody runs has its own limit.
+    """
+    calls = [call.begun_at for call in state.in_flight.values() if not call.whole and not call.asked]
     if state.paused or state.finished_at is not None or not calls:
         return None
-    begun = min(calls)
-    return _held(Rule.STUCK, begun, now, limits.stuck_after)
+    return _held(Rule.STUCK, _since(state, min(calls)), now, limits.stuck_after)
 
 
 def idle(state: Watched, now: datetime, limits: Limits) -> Finding | None:
     """No work for too long, and nothing in flight: a call that runs is activity."""
-    if state.paused or state.finished_at is not None or state.in_flight:
+    if state.paused or state.alone or state.finished_at is not None or state.in_flight:
         return None
-    return _held(Rule.IDLE, state.last_work_at or state.started_at, now, limits.idle_after)
+    return _held(Rule.IDLE, _since(state, state.last_work_at), now, limits.idle_after)
 
 
 Judge = Callable[[Watched, datetime, Limits], Finding | None]
@@ -102,6 +124,20 @@ def judge(state: Watched, now: datetime, limits: Limits, watching_since: datetim
     deaf = now - watching_since < timedelta(seconds=limits.dead_after)
     rules = (too_old,) if deaf else RULES
     return next((finding for rule in rules if (finding := rule(state, now, limits))), None)
+
+
+def stands(finding: Finding, recorded: Recorded, now: datetime) -> bool:
+    """Whether a finding still holds by the spawner's record, which knows of a pause or of more time before any event.
+
+    What is ending is the spawner's already.
+    """
+    if recorded.state in SANDBOX_ENDING:
+        return False
+    if finding.rule is Rule.TOO_OLD:
+        return recorded.expires_at is None or now >= recorded.expires_at
+    if finding.rule is Rule.DEAD:
+        return recorded.state is not SandboxState.PAUSED
+    return recorded.state is not SandboxState.PAUSED and not recorded.alone
 
 
 def _found_lately(state: Watched, now: datetime, limits: Limits) -> bool:

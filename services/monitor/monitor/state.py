@@ -47,6 +47,8 @@ class Call:
     digest: str | None = None
     whole: bool = False
     """Whether it is the agent's whole program."""
+    asked: bool = False
+    """Whether somebody outside asked for it: a command that is run in the sandbox, with a time limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,13 @@ class Watched:
     steered_at: datetime | None = None
     steered: int = 0
     found: Found | None = None
+    alone: bool = False
+    """Whether no task is done in it: it is there for whoever asked for it, until its time to live is over."""
+    expires_at: datetime | None = None
+    """When its time to live is over, by the spawner, which ends it then."""
     paused: bool = False
+    resumed_at: datetime | None = None
+    """When it went on after a pause: what was to be waited for is waited for anew."""
     stopping: bool = False
     ended: bool = False
     taskid: str | None = None

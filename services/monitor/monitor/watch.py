@@ -14,15 +14,15 @@ from monitor.following import Follower, Reached
 from monitor.herd import Herd
 from monitor.keeping import Keeping
 from monitor.reading import read
-from monitor.records import state_of
-from monitor.rules import Limits, judge
+from monitor.records import recorded_of
+from monitor.rules import Finding, Limits, judge, stands
 from monitor.state import Key, Watched
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import Delivery
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.bus.pulling import REBIND, DeafError
 from sandherd.bus.together import together
-from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING
+from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.telemetry import logs
 from sandherd.telemetry.metrics import Meters
 
@@ -151,23 +151,23 @@ class Watch:
     async def _judge(self, key: Key, now: datetime, watching_since: datetime) -> None:
         state = self._herd.live.get(key)
         finding = judge(state, now, self._limits, watching_since) if state is not None else None
-        if state is None or finding is None or not await self._is_live(state):
+        if state is None or finding is None or not await self._holds(state, finding, now):
             return
         self._lease.check()
         _log.info("found", rule=finding.rule, project=state.project, sandbox=state.sandbox, age=finding.age(now))
         self._herd.did(key, await self._acting.end(state, finding, now))
         self._meters.count("sandherd_findings_total", rule=finding.rule)
 
-    async def _is_live(self, state: Watched) -> bool:
-        """Whether the spawner's record says that there is something to end. If that can't be read, not for now."""
+    async def _holds(self, state: Watched, finding: Finding, now: datetime) -> bool:
+        """Whether by the spawner's record, too, there is something to end. If that can't be read, not for now."""
         try:
-            recorded = await state_of(self._bus, state.project, state.sandbox)
+            recorded = await recorded_of(self._bus, state.project, state.sandbox)
         except _UNREADABLE as error:
             _log.warning("the sandbox's record can't be read", sandbox=state.sandbox, error=repr(error))
             return False
-        if recorded is None or recorded in SANDBOX_ENDED:
+        if recorded is None or recorded.state in SANDBOX_ENDED:
             self._herd.forget(state.key)
-        return recorded is not None and recorded not in SANDBOX_ENDING
+        return recorded is not None and stands(finding, recorded, now)
 
     # --- steering ----------------------------------------------------------------------------------------------
 

@@ -91,8 +91,11 @@ class World:
                 self.changed.clear()
                 await self.changed.wait()
 
-    async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING) -> str:
-        payload = json.dumps({"state": state, "sandbox": sandbox}).encode()
+    async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING, **fields: Any) -> str:
+        """As the spawner writes it: what is at its default is left out."""
+        known = {"task": "task-1", "state": state} | fields
+        record = {key: value for key, value in known.items() if value not in {None, SandboxState.REQUESTED}}
+        payload = json.dumps({"sandbox": sandbox} | record).encode()
         await self.spawner.js.publish(f"$KV.sandboxes.{PROJECT}.{sandbox}", payload)
         return sandbox
 
@@ -106,7 +109,9 @@ class World:
         bus_of = self._workers[sandbox]
         await self._say(bus_of, sandbox, f"/sandherd/sandbox/{sandbox}", event_type, **fields)
 
-    async def _say(self, bus: Bus, sandbox: str, source: str, event_type: str, **fields: Any) -> None:
+    async def _say(
+        self, bus: Bus, sandbox: str, source: str, event_type: str, taskid: str | None = "task-1", **fields: Any
+    ) -> None:
         self._sequence += 1
         if event_type in {"agent.started", "agent.heartbeat"}:
             fields["timestamp"] = datetime.now(UTC)
@@ -118,7 +123,7 @@ class World:
             project=PROJECT,
             subject=sandbox,
             sandboxid=sandbox,
-            taskid="task-1",
+            taskid=taskid,
             time=datetime.now(UTC),
         )
         await bus.publish_event(event)

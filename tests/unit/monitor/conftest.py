@@ -31,7 +31,12 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "agent.user_tool_result": {"tool_use_id": "1", "result": "r"},
     "agent.subagent_invoked": {"tool_use_id": "1", "subagent_type": "x"},
     "agent.subagent_completed": {"tool_use_id": "1"},
+    "agent.exec_started": {"exec_id": "1", "command": ["ls"]},
+    "agent.exec_completed": {"exec_id": "1", "state": "exited"},
     "sandbox.requested": {"runtime": "process"},
+    "task.retry_scheduled": {"not_before": T0, "error": "e"},
+    "task.failed": {"error": "e", "error_type": "dead"},
+    "task.cancelled": {},
 }
 
 
@@ -41,7 +46,15 @@ class Story:
     def __init__(self) -> None:
         self.number = 0
 
-    def seen(self, event_type: str, at: float = 0, sandbox: str = "sbx-1", **fields: Any) -> Seen:
+    def seen(
+        self,
+        event_type: str,
+        at: float = 0,
+        sandbox: str = "sbx-1",
+        *,
+        task: str | None = "task-1",
+        **fields: Any,
+    ) -> Seen:
         self.number += 1
         model = EVENTS.get(event_type)
         given = REQUIRED.get(event_type, {}) | fields
@@ -49,7 +62,7 @@ class Story:
             model(**given) if model is not None and (given or event_type.startswith(("message.", "monitor."))) else None
         )
         id = derived_uuid(T0, sandbox, self.number)
-        return Seen("p1", sandbox, event_type, self.number, T0 + timedelta(seconds=at), data, id, "task-1")
+        return Seen("p1", sandbox, event_type, self.number, T0 + timedelta(seconds=at), data, id, task)
 
     def call(
         self, key: str, at: float = 0, *, given: Any = "ls", result: str = "r", sandbox: str = "sbx-1"

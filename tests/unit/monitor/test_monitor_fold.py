@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -18,6 +18,7 @@ from monitor.snapshot import Manifest, SnapshotError, pack, unpack
 from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Seen
 
 Story = Any
+T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SANDBOXES = ("sbx-1", "sbx-2", "sbx-3")
 
 ids = st.sampled_from(["1", "2", "3"])
@@ -40,6 +41,16 @@ kinds: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
             ]
         ),
         st.just({}),
+    ),
+    st.tuples(st.sampled_from(["agent.exec_started", "task.retry_scheduled", "task.cancelled"]), st.just({})),
+    st.tuples(
+        st.just("agent.exec_completed"), st.fixed_dictionaries({"exec_id": ids, "state": st.sampled_from(["killed"])})
+    ),
+    st.tuples(
+        st.just("sandbox.extended"),
+        st.fixed_dictionaries(
+            {"runtime": st.just("process"), "expires_at": st.integers(0, 400).map(lambda s: T0 + timedelta(seconds=s))}
+        ),
     ),
     st.tuples(st.just("agent.tool_use"), st.fixed_dictionaries({"tool_use_id": ids, "tool": st.just("Bash")})),
     st.tuples(

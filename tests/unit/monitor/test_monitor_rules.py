@@ -117,14 +117,6 @@ def test_a_message_gives_a_finished_agent_its_time_again(story: Story, limits: L
     assert found(told([*events, alive_at(story, 700)]), after(700), limits) == "finished"
 
 
-def test_a_paused_sandbox_is_neither_dead_nor_idle(story: Story, limits: Limits, after: After) -> None:
-    """It can't say anything; only its age counts, until it is resumed."""
-    events = [story.seen("agent.message"), story.seen("sandbox.paused", 10)]
-    assert found(told(events), after(5000), limits) is None
-    resumed = told([*events, story.seen("sandbox.resumed", 5000)])
-    assert found(resumed, after(5089), limits) != "dead"
-
-
 @pytest.mark.parametrize("end", ["sandbox.stopping", "sandbox.terminated", "sandbox.failed"])
 def test_what_stops_or_has_ended_is_left_alone(story: Story, limits: Limits, after: After, end: str) -> None:
     """The spawner is at it already."""
