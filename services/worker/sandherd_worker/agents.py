@@ -4,46 +4,63 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.commands import SandboxSpec, TaskSpec
 from sandherd.contracts.errors import ContractError
 from sandherd_worker import oom
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harnesses.base import Harness, Voice
-from sandherd_worker.processes import PLACE_VARIABLE, SANDBOX_VARIABLE, Reaper
-from sandherd_worker.redaction import Redactor
+from sandherd_worker.parts import Parts
+from sandherd_worker.processes import PLACE_VARIABLE, SANDBOX_VARIABLE
 
 
-def make_harness(spec: TaskSpec, who: Assignment, voice: Voice, redactor: Redactor, reaper: Reaper) -> Harness:
+def make_harness(spec: TaskSpec, parts: Parts, voice: Voice) -> Harness:
     """The harness for this task."""
     from sandherd_worker.harnesses.command import CommandHarness
     from sandherd_worker.harnesses.program import Program
 
+    who = parts.who
     program = Program(argv=spec.harness.argv, environment=environment(spec, who), work_dir=who.work_dir, said=spec.text)
-    return CommandHarness(program, voice, redactor, reaper, lambda: oom.kills(who.cgroup))
+    redactor = parts.emitter.redactor
+    return CommandHarness(
+        program, voice, redactor, parts.reaper, lambda: oom.kills(who.cgroup), below=parts.families.agents
+    )
 
 
-def environment(spec: TaskSpec, who: Assignment) -> dict[str, str]:
-    """The agent's whole environment: a few plain variables, the task's own, and who it is. No credential of ours."""
+def environment(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
+    """The agent's whole environment: a few plain variables, the spec's own, and who it is. No credential of ours."""
     plain = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(who.work_dir), "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
-    ours = {"SANDHERD_TASK": spec.text, "SANDHERD_TASK_ID": who.task, SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place}
-    return {**plain, **who.inherited, **spec.env, **ours}
+    ours = {SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place}
+    return {**plain, **who.inherited, **spec.env, **ours, **_of_task(spec, who)}
 
 
-def secrets(spec: TaskSpec) -> list[str]:
+def _of_task(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
+    if who.task is None or not isinstance(spec, TaskSpec):
+        return {}
+    found = {"SANDHERD_TASK": spec.text, "SANDHERD_TASK_ID": who.task, "SANDHERD_ATTEMPT": str(who.attempt)}
+    if who.previous_file and who.previous_dir:
+        found["SANDHERD_PREVIOUS_DIR"] = str(who.previous_dir)
+    return found
+
+
+def secrets(spec: SandboxSpec) -> list[str]:
     """What must not be said."""
     return [spec.env[name] for name in spec.secret_env]
 
 
-def read_task(path: Path) -> TaskSpec:
-    """The task in this file. Raises `OSError`, or `ContractError` naming the field that is wrong."""
+def read_spec(who: Assignment) -> SandboxSpec:
+    """What this sandbox is for: a `TaskSpec` where there is a task.
+
+    Raises `OSError`, or `ContractError` naming the field that is wrong.
+    """
+    model = TaskSpec if who.task else SandboxSpec
     try:
-        return TaskSpec.model_validate_json(path.read_bytes())
+        return model.model_validate_json(who.task_file.read_bytes())
     except ValidationError as error:
         raise ContractError.from_validation(error) from None
 
 
-def put_files(spec: TaskSpec, work_dir: Path) -> None:
-    """Put the task's files into the work tree. Raises `OSError`."""
+def put_files(spec: SandboxSpec, work_dir: Path) -> None:
+    """Put the spec's files into the work tree. Raises `OSError`."""
     for name, text in spec.files.items():
         path = work_dir / name
         path.parent.mkdir(parents=True, exist_ok=True)

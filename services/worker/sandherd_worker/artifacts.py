@@ -5,8 +5,9 @@ a reader can drop one that was stored twice; size and digest are in the referenc
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final
 
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
@@ -24,6 +25,36 @@ class Artifact:
 
     reference: ArtifactRef
     records: tuple[Record, ...]
+
+
+class Pieces:
+    """A file on its way into the spool: its records one after the other, and the reference when all are cut."""
+
+    def __init__(self, project: str, sandbox: str, media_type: str) -> None:
+        self._name = new_name("art")
+        self._subject = ARTIFACT.fill(project=project, sandbox=sandbox, artifact=self._name)
+        self._media_type = media_type
+        self._digest = hashlib.sha256()
+        self._size = self._chunks = 0
+
+    def cut(self, file: IO[bytes]) -> Iterator[Record]:
+        """Records of at most `CHUNK_BYTES`; at least one, be it empty."""
+        while (piece := file.read(CHUNK_BYTES)) or self._chunks == 0:
+            self._digest.update(piece)
+            self._size += len(piece)
+            yield Record(Kind.ARTIFACT, self._subject, f"{self._name}-{self._chunks}", piece)
+            self._chunks += 1
+
+    def reference(self) -> ArtifactRef:
+        """Where it is."""
+        return ArtifactRef(
+            artifact=self._name,
+            subject=self._subject,
+            size=self._size,
+            sha256=self._digest.hexdigest(),
+            chunks=self._chunks,
+            media_type=self._media_type,
+        )
 
 
 def make_artifact(content: bytes, project: str, sandbox: str, media_type: str = TEXT) -> Artifact:

@@ -11,6 +11,8 @@ _HEARTBEAT: Final = 30.0
 _STOP_GRACE: Final = 10.0
 _MIB: Final = 1024 * 1024
 _SPOOL_MB: Final = 512
+_WORK_BYTES: Final = 64 * _MIB
+_FILE_BYTES: Final = 256 * _MIB
 
 
 class AssignmentError(ValueError):
@@ -23,7 +25,8 @@ class Assignment:
 
     project: str
     sandbox: str
-    task: str
+    task: str | None
+    """None: the sandbox is there for whoever asked for it, and no agent runs in it."""
     attempt: int
     fence: int
     nats_url: str
@@ -38,6 +41,14 @@ class Assignment:
     heartbeat_interval: float
     stop_grace: float
     """How long the runtime waits between SIGTERM and SIGKILL."""
+    previous_file: Path | None
+    """What is given of the attempt before (`contracts.offers.Previous`); None for a first one."""
+    previous_dir: Path | None
+    """Where it is put for the agent to look at."""
+    max_work_bytes: int
+    """The largest archive of the work tree that is put by after an attempt that failed; 0 for none at all."""
+    max_file_bytes: int
+    """The largest file or archive that goes into the sandbox or out of it."""
     spool_limit: int
     """What the spool may weigh, in bytes."""
     log_level: str
@@ -51,15 +62,14 @@ class Assignment:
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "Assignment":
         """The assignment in these variables. Raises `AssignmentError` naming the one that is wrong."""
-        credentials, cgroup = environ.get("SANDHERD_CREDENTIALS"), environ.get("SANDHERD_CGROUP")
         return cls(
             project=_name(environ, "SANDHERD_PROJECT"),
             sandbox=_name(environ, "SANDHERD_SANDBOX_ID"),
-            task=_name(environ, "SANDHERD_TASK_ID"),
+            task=_name(environ, "SANDHERD_TASK_ID") if environ.get("SANDHERD_TASK_ID") else None,
             attempt=int(_number(environ, "SANDHERD_ATTEMPT", 1)),
             fence=int(_number(environ, "SANDHERD_FENCE", 1)),
             nats_url=_text(environ, "NATS_URL"),
-            credentials=Path(credentials) if credentials else None,
+            credentials=_path(environ, "SANDHERD_CREDENTIALS"),
             task_file=Path(_text(environ, "SANDHERD_TASK_FILE")),
             state_dir=Path(_text(environ, "SANDHERD_STATE_DIR")),
             work_dir=Path(_text(environ, "SANDHERD_WORK_DIR")),
@@ -67,10 +77,14 @@ class Assignment:
             traceparent=environ.get("TRACEPARENT") or None,
             heartbeat_interval=_number(environ, "HEARTBEAT_INTERVAL", _HEARTBEAT),
             stop_grace=_number(environ, "SANDHERD_STOP_GRACE", _STOP_GRACE),
+            previous_file=_path(environ, "SANDHERD_PREVIOUS_FILE"),
+            previous_dir=_path(environ, "SANDHERD_PREVIOUS_DIR"),
+            max_work_bytes=_bytes(environ, "SANDHERD_MAX_WORK_BYTES", _WORK_BYTES),
+            max_file_bytes=_bytes(environ, "SANDHERD_MAX_FILE_BYTES", _FILE_BYTES),
             spool_limit=int(_number(environ, "SANDHERD_SPOOL_MB", _SPOOL_MB) * _MIB),
             log_level=environ.get("SANDHERD_LOG_LEVEL", "info"),
             lost_signal=int(_number(environ, "SANDHERD_LOST_SIGNAL", 0)) or None,
-            cgroup=Path(cgroup) if cgroup else None,
+            cgroup=_path(environ, "SANDHERD_CGROUP"),
             inherited={name: environ[name] for name in _INHERITED if name in environ},
         )
 
@@ -95,6 +109,10 @@ def _text(environ: Mapping[str, str], name: str) -> str:
     return value
 
 
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    return Path(environ[name]) if environ.get(name) else None
+
+
 def _name(environ: Mapping[str, str], name: str) -> str:
     try:
         return safe_name(_text(environ, name), name)
@@ -110,3 +128,10 @@ def _number(environ: Mapping[str, str], name: str, default: float) -> float:
     if not (0 < value < float("inf") or value == default):
         raise AssignmentError(f"{name} is {value}; it has to be greater than 0")
     return value
+
+
+def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not text.isdecimal():
+        raise AssignmentError(f"{name} is {text[:40]!r}, which is no number of bytes")
+    return int(text)

@@ -1,8 +1,8 @@
 """One attempt at the task: the agent's work from its beginning to its end, and the last word after it."""
 
 import asyncio
-import os
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.commands import TaskSpec
@@ -10,23 +10,20 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import (
     AgentCompleted,
     AgentFailed,
-    AgentHeartbeat,
     AgentShutdown,
     AgentStarted,
     AgentWaiting,
 )
 from sandherd.telemetry import logs
+from sandherd_worker.access.room import Room
 from sandherd_worker.agents import make_harness, put_files
-from sandherd_worker.assignment import Assignment
-from sandherd_worker.emitter import Emitter, now
+from sandherd_worker.emitter import now
 from sandherd_worker.files import FileTracker
 from sandherd_worker.harnesses.base import Ended, Harness
-from sandherd_worker.heartbeat import Heartbeat, Status
-from sandherd_worker.inbox import Inbox
-from sandherd_worker.processes import Reaper, descendants, memory_of
-from sandherd_worker.spool import Spool
+from sandherd_worker.heartbeat import Heartbeat, measuring
+from sandherd_worker.parts import Parts
+from sandherd_worker.saving import Keeping, Transcript, time_to_save
 from sandherd_worker.spool_disk import SpoolError
-from sandherd_worker.stopping import Stop
 from sandherd_worker.tasks import end_tasks
 from sandherd_worker.uplink import Uplink
 
@@ -41,26 +38,28 @@ _log: Final = logs.get("attempt")
 class Attempt:
     """Runs one agent. Everything it says goes through the emitter; nothing here waits for the broker."""
 
-    def __init__(
-        self,
-        who: Assignment,
-        spec: TaskSpec,
-        *,
-        spool: Spool,
-        emitter: Emitter,
-        inbox: Inbox,
-        uplink: Uplink,
-        reaper: Reaper,
-        stop: Stop,
-    ) -> None:
-        self._who, self._spec = who, spec
-        self._spool, self._emitter, self._uplink = spool, emitter, uplink
-        self._inbox, self._reaper, self._stop = inbox, reaper, stop
-        self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, self._measure)
+    def __init__(self, parts: Parts, spec: TaskSpec, uplink: Uplink, room: Room) -> None:
+        self._parts, self._spec, self._room = parts, spec, room
+        self._who, self._spool, self._emitter = parts.who, parts.spool, parts.emitter
+        self._inbox, self._stop = parts.inbox, parts.stop
+        who, emitter = parts.who, parts.emitter
+        self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
         self._tracker = FileTracker(
             who.work_dir, who.state_dir / "shadow", emitter.redactor, self.say, emitter.put_aside
         )
+        self._transcript = Transcript(who.state_dir)
+        self._keeping = Keeping(who, emitter, parts.spool)
+        self._failure: Ended | None = None
         self._began = asyncio.get_running_loop().time()
+
+    async def prepare(self) -> None:
+        """Lay out the work tree, before there is leave to begin. What goes wrong is the attempt's failure."""
+        try:
+            await asyncio.to_thread(put_files, self._spec, self._who.work_dir)
+        except OSError as error:
+            self._failure = Ended(
+                error_type="start", error=f"the task's files can't be put into the work tree: {error}"
+            )
 
     async def run(self) -> None:
         """Work, and say everything up to the last word. Raises `SpoolError` if not even that can be kept."""
@@ -82,7 +81,9 @@ class Attempt:
         """Show terminal output, once what waits for the broker is not too much."""
         bound = min(_OUTPUT_BACKLOG, self._who.spool_limit // 2)
         await self._spool.until(lambda: self._spool.backlog <= bound or self._spool.trouble is not None)
-        await self._emitter.output(text.encode("utf-8", "surrogateescape"))
+        shown = text.encode("utf-8", "surrogateescape")
+        self._transcript.add(shown)
+        await self._emitter.output(shown)
 
     # --- the work
 
@@ -91,6 +92,7 @@ class Attempt:
         beating = asyncio.create_task(self._heartbeat.beat())
         try:
             ended = await self._run_agent()
+            await self._put_by(ended)
             await self._emitter.emit(self._end(ended), last_words=True)
             if ended.error_type is None and self._spec.linger_seconds > 0:
                 await self._linger()
@@ -99,12 +101,12 @@ class Attempt:
         await self._last_word(ended.turns)
 
     async def _run_agent(self) -> Ended:
-        try:
-            await asyncio.to_thread(put_files, self._spec, self._who.work_dir)
-        except OSError as error:
-            return Ended(error_type="start", error=f"the task's files can't be put into the work tree: {error}")
+        if self._failure is not None:
+            return self._failure
+        if self._who.previous_file is not None:
+            await self._take_over(self._who.previous_file)
         await self._tracker.start()
-        harness = make_harness(self._spec, self._who, self, self._emitter.redactor, self._reaper)
+        harness = make_harness(self._spec, self._parts, self)
         await harness.start()
         self._inbox.ready(harness)
         self._heartbeat.status = "running"
@@ -125,6 +127,17 @@ class Attempt:
         finally:
             await end_tasks([asked, ending])
 
+    async def _take_over(self, given: Path) -> None:
+        from sandherd_worker.previous import take_over
+
+        await take_over(given, self._who, self._parts.line, self._stop, self.say)
+
+    async def _put_by(self, ended: Ended) -> None:
+        """Put by what the next attempt may want, before the end of this one is said."""
+        if ended.error_type is not None:
+            await self._keeping.save_work(time_to_save(self._who, self._stop))
+        await self._keeping.save_transcript(self._transcript.read(), ended.session_id)
+
     async def _linger(self) -> None:
         self._heartbeat.status = "waiting"
         await self._emitter.emit(AgentWaiting(turn=1, message="the agent is done; the sandbox waits to be stopped"))
@@ -138,6 +151,7 @@ class Attempt:
         await self._last_word(1)
 
     async def _last_word(self, turns: int) -> None:
+        await self._room.close()
         last = AgentShutdown(reason=self._stop.reason or "complete", total_turns=turns, timestamp=now())
         await self._emitter.emit(last, last_words=True)
 
@@ -168,13 +182,3 @@ class Attempt:
             return AgentCompleted.model_validate({**facts, "agent_type": self._spec.harness.kind})
         failure = {"error": ended.error, "error_type": ended.error_type, "signal": ended.signal}
         return AgentFailed.model_validate({**facts, **failure})
-
-    def _measure(self, status: Status) -> AgentHeartbeat:
-        return AgentHeartbeat(
-            timestamp=now(),
-            status=status,
-            event_count=self._spool.sequence,
-            spool_depth=self._spool.depth,
-            in_flight=self._uplink.in_flight,
-            memory_bytes=memory_of({os.getpid(), *descendants()}),
-        )

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, Literal, get_origin
+from typing import IO, Any, Final, Literal, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
@@ -15,13 +15,15 @@ from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError, AgentShutdown
 from sandherd.contracts.names import new_uuid
 from sandherd.contracts.subjects import OUTPUT, event_subject
-from sandherd_worker.artifacts import make_artifact
+from sandherd_worker.artifacts import Pieces, make_artifact
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.fitting import NARROW, WIDE, Room, fit
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.sound import sound
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Mark, Record
+
+_PIECES_TOGETHER: Final = 32
 
 
 def now() -> datetime:
@@ -65,6 +67,18 @@ class Emitter:
         artifact = make_artifact(content, self._who.project, self._who.sandbox)
         await _all([self._spool.append(record) for record in artifact.records])
         return artifact.reference
+
+    async def put_file_aside(self, file: IO[bytes], media_type: str) -> ArtifactRef:
+        """Keep a file's content as an artifact, exactly as it is, a part of it at a time. Raises `SpoolError`."""
+        pieces = Pieces(self._who.project, self._who.sandbox, media_type)
+        waiting: list[asyncio.Future[None]] = []
+        for record in pieces.cut(file):
+            waiting.append(self._spool.append(record))
+            if len(waiting) >= _PIECES_TOGETHER:
+                await _all(waiting)
+                waiting.clear()
+        await _all(waiting)
+        return pieces.reference()
 
     def _ready(self, data: EventData, aside: list[Record]) -> EventData:
         """The event as it may be said. One that can't be said becomes an error that names it, and harms nothing."""

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the worker's exit status means. Everything but `DRAINED` and `REFUSED` calls for a run with `--recover`."""
+    """What the worker's exit status means. All but 0, `USAGE` and `NOT_STARTED` call for a run with `--recover`."""
 
     DRAINED = 0
     """All that was said is acknowledged by the broker; the directory may be removed."""
@@ -20,3 +20,5 @@ class ExitCode(IntEnum):
     """The spool could not be opened or written: a full or broken disk."""
     BUSY = 6
     """Another worker holds this state directory."""
+    NOT_STARTED = 7
+    """It was not allowed to begin, or was ended before it was: nothing was said, and there is nothing to recover."""

@@ -9,7 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-ALWAYS: Final = frozenset({".git", "node_modules", "__pycache__", ".venv"})
+GIT: Final = ".git"
+ALWAYS: Final = frozenset({GIT, "node_modules", "__pycache__", ".venv"})
+UNFINISHED: Final = ".sandherd-part-"
+"""How the names of files begin that are on their way into the work tree."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Ignored:
 
     def __call__(self, path: str, *, directory: bool) -> bool:
         """Whether to pass it over. What lies in a directory that is passed over need not be asked for."""
-        if path.rpartition("/")[2] in ALWAYS:
+        name = path.rpartition("/")[2]
+        if name in ALWAYS or name.startswith(UNFINISHED):
             return True
         verdict = False
         for rule in self._rules:

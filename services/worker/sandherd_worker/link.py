@@ -1,13 +1,15 @@
-"""The worker's link to the herd: membership, uplink and inbox together, and the wait until all has gone up."""
+"""The worker's link to the herd: membership, uplink, inbox and access together, and the wait until all has gone up."""
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
 
 from sandherd.bus.connection import Bus
+from sandherd.contracts.requests import CredentialGrant
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.exits import ExitCode
-from sandherd_worker.inbox import Inbox
+from sandherd_worker.line import Line
 from sandherd_worker.membership import Membership, MembershipRefusedError
 from sandherd_worker.spool import Spool
 from sandherd_worker.stopping import REFUSED, Stop
@@ -18,18 +20,33 @@ _SHARE_OF_GRACE: Final = 0.85
 """How much of the runtime's grace may be used; SIGKILL comes at the end of it."""
 _log: Final = logs.get("link")
 
+Serve = Callable[[Bus], Awaitable[None]]
+"""Begins to serve something on a connection, and returns at once."""
+
 
 class Link:
     """Runs beside everything else, from the start of the worker to its end."""
 
-    def __init__(self, who: Assignment, spool: Spool, inbox: Inbox, stop: Stop) -> None:
+    def __init__(self, who: Assignment, spool: Spool, stop: Stop, serving: Sequence[Serve], line: Line) -> None:
         self.uplink: Final = Uplink(spool)
         self._who = who
         self._spool = spool
-        self._inbox = inbox
         self._stop = stop
+        self._serving = serving
+        self._line = line
         self._refused = False
+        self._admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if who.credentials is None:
+            self._admitted.set_result(True)
         self._running = asyncio.create_task(self._run())
+
+    async def admitted(self) -> bool:
+        """Wait for leave to begin; False if there is none, or if the worker has to end before there is."""
+        asked = asyncio.create_task(self._stop.asked())
+        waiting: list[asyncio.Future[Any]] = [self._admitted, asked, self._running]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await end_tasks([asked])
+        return self._admitted.done() and self._admitted.result()
 
     async def drain(self) -> ExitCode:
         """Wait until the broker has everything, or until there is no sense or no time left to wait."""
@@ -51,12 +68,22 @@ class Link:
 
     async def _run(self) -> None:
         try:
-            await Membership(self._who, self._session).run()
+            await Membership(self._who, self._session, self._granted).run()
         except MembershipRefusedError as refusal:
             _log.error("no credential for this sandbox any more", reason=str(refusal))
             self._refused = True
             self._stop.ask(REFUSED)
 
+    def _granted(self, grant: CredentialGrant) -> None:
+        """The first grant says whether to begin; what was begun is not asked about again."""
+        if not self._admitted.done():
+            self._admitted.set_result(grant.may_start)
+
     async def _session(self, bus: Bus) -> None:
-        await self._inbox.serve(bus)
-        await self.uplink.run(bus)
+        self._line.take(bus)
+        try:
+            for serve in self._serving:
+                await serve(bus)
+            await self.uplink.run(bus)
+        finally:
+            self._line.drop()

@@ -1,53 +1,68 @@
-"""The worker's entry: `python -m sandherd_worker.main [--recover]`. What it needs to know is in environment variables.
+"""The worker's entry: `python -m sandherd_worker.main [--recover | --warm]`.
 
-`--recover` runs no agent: it drains the spool that a lost worker left, and says the end and the last word in its
-place. The exit status is an `ExitCode`.
+What it needs to know is in environment variables. `--recover` runs no agent: it drains the spool that a lost worker
+left, and says the end and the last word in its place. `--warm` loads everything, waits until somebody writes to the
+pipe `begin` in its state directory, takes its variables from `environment.json` beside it, and lives as always. The
+exit status is an `ExitCode`.
 """
 
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandherd.lean import load_nats, start_lean
 from sandherd_worker.exits import ExitCode
 
 if TYPE_CHECKING:
-    from sandherd.contracts.commands import TaskSpec
+    from sandherd.contracts.commands import SandboxSpec
     from sandherd_worker.assignment import Assignment
 
-_USAGE = "usage: sandherd-worker [--recover]   (a runtime starts it; see `sandherd_worker.assignment`)"
+_USAGE = "usage: sandherd-worker [--recover | --warm]   (a runtime starts it; see `sandherd_worker.assignment`)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one worker to its end, and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments not in ([], ["--recover"]):
+    if arguments not in ([], ["--recover"], ["--warm"]):
         sys.stderr.write(f"{_USAGE}\n")
         return ExitCode.USAGE
     start_lean()
     load_nats()
-    return _run(recovering=bool(arguments))
+    if arguments == ["--warm"]:
+        return _warm()
+    return _run(os.environ, recovering=bool(arguments))
 
 
-def _run(*, recovering: bool) -> int:
+def _warm() -> int:
+    from sandherd_worker.warm import WarmError, wait_to_begin
+
+    try:
+        environ = wait_to_begin(os.environ)
+    except WarmError as error:
+        sys.stderr.write(f"sandherd-worker: {error}\n")
+        return ExitCode.USAGE
+    return ExitCode.DRAINED if environ is None else _run(environ, recovering=False)
+
+
+def _run(environ: Mapping[str, str], *, recovering: bool) -> int:
     from sandherd.contracts.errors import ContractError
     from sandherd.telemetry import logs
-    from sandherd_worker.agents import read_task
+    from sandherd_worker.agents import read_spec
     from sandherd_worker.assignment import Assignment, AssignmentError
 
     try:
-        who = Assignment.read(os.environ)
+        who = Assignment.read(environ)
         logs.configure("worker", who.log_level)
-        spec = None if recovering else read_task(who.task_file)
+        spec = None if recovering else read_spec(who)
     except (AssignmentError, ContractError, OSError) as error:
         sys.stderr.write(f"sandherd-worker: {error}\n")
         return ExitCode.USAGE
     return _live(who, spec)
 
 
-def _live(who: "Assignment", spec: "TaskSpec | None") -> int:
+def _live(who: "Assignment", spec: "SandboxSpec | None") -> int:
     from sandherd.telemetry import logs
     from sandherd_worker.life import live
     from sandherd_worker.spool_disk import SpoolBusyError, SpoolError

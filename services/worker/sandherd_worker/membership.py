@@ -33,6 +33,7 @@ _LONGEST_WAIT: Final = 10.0
 _log: Final = logs.get("membership")
 
 Session = Callable[[Bus], Awaitable[None]]
+Granted = Callable[[CredentialGrant], None]
 
 
 class MembershipRefusedError(Exception):
@@ -51,6 +52,18 @@ def own_key(state_dir: Path) -> nkeys.KeyPair:
     return nkeys.from_seed(bytearray(path.read_bytes().strip()))
 
 
+def renew_joiner(credentials: Path, text: str) -> None:
+    """Replace the way in by one that is good for longer, whole or not at all. Raises `OSError`."""
+    fresh = credentials.with_name(f"{credentials.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(credentials)
+
+
 def forget_key(state_dir: Path) -> None:
     """Have the next connection made with a new key: the one of a lost worker may have been revoked since."""
     (state_dir / _KEY).unlink(missing_ok=True)
@@ -59,9 +72,10 @@ def forget_key(state_dir: Path) -> None:
 class Membership:
     """Keeps a connection to the broker as long as the sandbox may have one."""
 
-    def __init__(self, assignment: Assignment, session: Session) -> None:
+    def __init__(self, assignment: Assignment, session: Session, granted: Granted) -> None:
         self._who = assignment
         self._session = session
+        self._granted = granted
         self._jwt = ""
 
     async def run(self) -> None:
@@ -154,11 +168,23 @@ class Membership:
             patience=_PATIENCE,
         ) as bus:
             try:
-                return read_reply(await bus.request(subject, question, timeout=_ANSWER), CredentialGrant)
+                grant = read_reply(await bus.request(subject, question, timeout=_ANSWER), CredentialGrant)
+                # Told before the connection is left, which takes a moment: an agent may wait for it.
+                self._granted(grant)
+                self._keep_joiner(credentials, grant)
+                return grant
             except RefusedError as error:
                 if error.problem.code is Code.REFUSED:
                     raise MembershipRefusedError(error.problem.message) from error
                 raise
+
+    def _keep_joiner(self, credentials: Path, grant: CredentialGrant) -> None:
+        if grant.joiner is None:
+            return
+        try:
+            renew_joiner(credentials, grant.joiner)
+        except OSError as error:
+            _log.error("the new way in can't be kept; the old one is used on", error=str(error))
 
 
 def _until_renewal(grant: CredentialGrant) -> float:

@@ -4,7 +4,7 @@ import asyncio
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,12 @@ SANDBOX_VARIABLE: Final = "SANDHERD_SANDBOX_ID"
 PLACE_VARIABLE: Final = "SANDHERD_PLACE"
 EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
 """Set for the agent and what it starts, never for a worker."""
+EXEC_VARIABLE: Final = "SANDHERD_EXEC_ID"
+"""Set for a command that somebody runs beside the agent, and for what it starts."""
+
+
+Parent = tuple[int, int]
+"""A process's parent, and the session that it is in."""
 
 
 class Reaper:
@@ -60,11 +66,16 @@ class Reaper:
 
 def descendants(root: int | None = None) -> set[int]:
     """The ids of all living processes below `root` (this process unless said otherwise); ended ones don't count."""
+    return below({root or os.getpid()}, parents())
+
+
+def below(roots: set[int], table: Mapping[int, Parent]) -> set[int]:
+    """The processes of the table that descend from these; the roots themselves are not counted."""
     children: dict[int, list[int]] = {}
-    for process, parent in _parents():
+    for process, (parent, _) in table.items():
         children.setdefault(parent, []).append(process)
     found: set[int] = set()
-    waiting = [root or os.getpid()]
+    waiting = list(roots)
     while waiting:
         waiting += (fresh := [child for child in children.get(waiting.pop(), ()) if child not in found])
         found.update(fresh)
@@ -72,12 +83,12 @@ def descendants(root: int | None = None) -> set[int]:
 
 
 def left_behind(place: str) -> set[int]:
-    """The processes of a sandbox's agent, told by their environment: for when their parents are gone."""
+    """What a sandbox's agent and commands left, told by their environment: for when their parents are gone."""
     mine = f"{PLACE_VARIABLE}={place}".encode()
-    channel = f"{EVENTS_VARIABLE}=".encode()
-    found = ((process, _environment(process)) for process in _numbers())
+    theirs = (f"{EVENTS_VARIABLE}=".encode(), f"{EXEC_VARIABLE}=".encode())
+    found = ((process, variables_of(process)) for process in _numbers())
     return {
-        process for process, variables in found if mine in variables and any(v.startswith(channel) for v in variables)
+        process for process, variables in found if mine in variables and any(v.startswith(theirs) for v in variables)
     }
 
 
@@ -123,18 +134,22 @@ def _numbers() -> Iterator[int]:
     return (int(name) for name in os.listdir(_PROC) if name.isdigit())  # noqa: PTH208  # names are all that is wanted
 
 
-def _parents() -> Iterator[tuple[int, int]]:
-    """Each living process with its parent."""
+def parents() -> dict[int, Parent]:
+    """Each living process with its parent and its session."""
+    found: dict[int, Parent] = {}
     for process in _numbers():
         try:
-            state, parent = (_PROC / str(process) / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+            fields = (_PROC / str(process) / "stat").read_bytes().rpartition(b")")[2].split()[:4]
+            state, parent, _, session = fields
         except (OSError, ValueError):
             continue
         if state not in {b"Z", b"X"}:
-            yield process, int(parent)
+            found[process] = (int(parent), int(session))
+    return found
 
 
-def _environment(process: int) -> list[bytes]:
+def variables_of(process: int) -> list[bytes]:
+    """The environment that a process was started with; nothing if it is gone or not ours to read."""
     try:
         return (_PROC / str(process) / "environ").read_bytes().split(b"\0")
     except OSError:

@@ -90,6 +90,11 @@ class Spool:
         return sum(segment.size for segment in self.segments if segment.last > self.acknowledged)
 
     @property
+    def room(self) -> int:
+        """How many bytes it still takes."""
+        return max(0, self._limit - sum(segment.size for segment in self.segments) - self._queued_bytes)
+
+    @property
     def trouble(self) -> SpoolError | None:
         """Why it takes no more but the last words; None while all is well."""
         return self._trouble

@@ -1,6 +1,7 @@
 """Why and when the worker has to end before its agent has."""
 
 import asyncio
+import time
 from typing import Final
 
 STOPPED: Final = "stopped"
@@ -32,6 +33,10 @@ class Stop:
     async def asked(self) -> None:
         """Wait until the worker has to end."""
         await self._asked.wait()
+
+    def past(self, grace: float) -> bool:
+        """Whether `grace` seconds have passed since SIGTERM; False while none has come. Any thread may ask."""
+        return self._terminated.is_set() and time.monotonic() >= self._terminated_at + grace
 
     async def terminated(self, grace: float) -> None:
         """Wait until `grace` seconds have passed since SIGTERM; for ever if none comes."""

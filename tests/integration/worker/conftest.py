@@ -48,6 +48,8 @@ class Desk:
         self._herd, self._bus = herd, bus
         self.life = 3600.0
         self.silent = False
+        self.may_start = True
+        self.joiner: str | None = None
         self.refusal: Problem | None = None
         self.asked: list[AskCredential] = []
 
@@ -71,7 +73,9 @@ class Desk:
             jwt, expires = self._herd.minter().mint_worker(
                 names["project"], names["sandbox"], question.public_key, self.life
             )
-            reply = {"ok": {"jwt": jwt, "expires_at": expires.isoformat()}}
+            reply = {"ok": {"jwt": jwt, "expires_at": expires.isoformat(), "may_start": self.may_start}}
+            if self.joiner is not None:
+                reply["ok"]["joiner"] = self.joiner
         await request.respond(json.dumps(reply).encode())
 
 

@@ -19,6 +19,7 @@ async def test_a_command_is_run_and_told_from_its_start_to_the_last_word(sandbox
         "tool_completed",
         "turn_completed",
         "file_edited",
+        "transcript_saved",
         "completed",
         "shutdown",
     ], types

@@ -60,12 +60,20 @@ class CommandHarness:
     """Runs one program, once. A `Harness`."""
 
     def __init__(
-        self, program: Program, voice: Voice, redactor: Redactor, reaper: Reaper, memory_kills: Callable[[], int | None]
+        self,
+        program: Program,
+        voice: Voice,
+        redactor: Redactor,
+        reaper: Reaper,
+        memory_kills: Callable[[], int | None],
+        *,
+        below: Callable[[], set[int]] = descendants,
     ) -> None:
         self._program = program
         self._voice = voice
         self._count_kills = memory_kills
         self._reaper = reaper
+        self._below = below
         self._output = Output(redactor, voice.show)
         self._lines = EventLines(voice.say, lambda: 1)
         self._call = new_name("call")
@@ -139,7 +147,7 @@ class CommandHarness:
                 # What it says can't be kept any more, so it may not go on.
                 running.signal(SIGKILL)
             code = await running.exit
-            await end(descendants, _LEFTOVER_GRACE)
+            await end(self._below, _LEFTOVER_GRACE)
             await readers
         finally:
             readers.cancel()

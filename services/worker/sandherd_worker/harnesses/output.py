@@ -35,11 +35,11 @@ class Pace:
 class Output:
     """Reads one pipe to its end. Not reading is the back-pressure: the agent then waits in its own write."""
 
-    def __init__(self, redactor: Redactor, show: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, redactor: Redactor, show: Callable[[str], Awaitable[None]], pace: Pace | None = None) -> None:
         self._show = show
         self._stream = StreamRedactor(redactor)
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self._pace = Pace()
+        self._pace = pace or Pace()
         self.length = 0
         """How many characters were shown."""
         self.tail = ""

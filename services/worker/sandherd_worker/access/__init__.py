@@ -1,0 +1,1 @@
+"""Commands and files: what people do in the sandbox beside its agent."""

@@ -1,0 +1,143 @@
+"""Putting a file or a folder into the work tree: whole, or nothing of it is seen."""
+
+import asyncio
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events.access import AgentFileUploaded
+from sandherd.contracts.requests.access import FileWritten, UploadFields
+from sandherd_worker.access.beneath import Beneath, opened, refused, trouble
+from sandherd_worker.access.pieces import Exchange
+from sandherd_worker.archive import unpack
+from sandherd_worker.ignore import UNFINISHED
+from sandherd_worker.parts import Parts
+
+if TYPE_CHECKING:
+    from sandherd_worker.access.transfers import Progress
+
+_UNPACKED: Final = 4
+"""An unpacked folder may weigh so many times what an archive may."""
+
+
+class Putting:
+    """Does uploads."""
+
+    def __init__(self, parts: Parts, beneath: Beneath, exchange: Exchange) -> None:
+        self._parts, self._beneath, self._exchange = parts, beneath, exchange
+        self._limit = parts.who.max_file_bytes
+
+    async def put(self, asked: UploadFields, progress: "Progress") -> FileWritten:
+        """Do one. Raises `ContractError` and `SpoolError`."""
+        size = len(asked.data or b"") if asked.artifact is None else asked.artifact.size
+        if size > self._limit:
+            field = "data" if asked.artifact is None else "artifact"
+            raise ContractError(Code.TOO_LARGE, f"{size} bytes; the limit is {self._limit}", field=field)
+        progress.size = size
+        try:
+            files = await (self._put_folder(asked, progress) if asked.unpack else self._put_file(asked, progress))
+        except OSError as error:
+            raise trouble(asked.path, error) from None
+        said = AgentFileUploaded(path=asked.path, size=size, sha256=asked.sha256, files=files)
+        await self._parts.emitter.emit(said)
+        return FileWritten(path=asked.path, size=size, sha256=asked.sha256, files=files, moved=size)
+
+    async def _put_file(self, asked: UploadFields, progress: "Progress") -> int:
+        with self._beneath.place(asked.path, make=True, follow=False) as (folder, name):
+            if name == "." or _is_folder(folder, name):
+                raise refused(asked.path, "is a folder; name the file in it")
+            with _part(folder) as (part, file):
+                await self._fill(file, asked, progress)
+                await asyncio.to_thread(_finish, file, asked.mode)
+                os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return 1
+
+    async def _put_folder(self, asked: UploadFields, progress: "Progress") -> int:
+        with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
+            await self._fill(file, asked, progress)
+            file.seek(0)
+            return await asyncio.to_thread(self._unpack, file, asked.path)
+
+    async def _fill(self, file: IO[bytes], asked: UploadFields, progress: "Progress") -> None:
+        """Bring the bytes into the file, and see that they are the right ones."""
+        if asked.artifact is not None:
+            await self._exchange.fetch(asked.artifact, self._parts.who.sandbox, file, progress.move)
+            return
+        data = asked.data or b""
+        found = hashlib.sha256(data).hexdigest()
+        if found != asked.sha256:
+            raise ContractError(Code.INVALID_FIELD, f"data has the SHA-256 {found}", field="sha256")
+        file.write(data)
+        file.flush()
+
+    def _unpack(self, file: IO[bytes], path: str) -> int:
+        """Unpack beside the folder's place, then move it there; into a folder that is there, file by file."""
+        with self._beneath.place(path, make=True) as (folder, name):
+            staging = f"{UNFINISHED}{secrets.token_hex(8)}"
+            os.mkdir(staging, 0o755, dir_fd=folder)
+            try:
+                with opened(folder, staging, path) as inside:
+                    files = unpack(file, Path(f"/proc/self/fd/{inside}"), self._limit * _UNPACKED)
+                if name != "." and not _exists(folder, name):
+                    os.rename(staging, name, src_dir_fd=folder, dst_dir_fd=folder)
+                else:
+                    with opened(folder, staging, path) as source, opened(folder, name, path) as target:
+                        _merge(source, target, path)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True, dir_fd=folder)
+        return files
+
+
+@contextmanager
+def _part(folder: int) -> Iterator[tuple[str, IO[bytes]]]:
+    """A new file in a folder, by a name that nothing watches; removed if it still has that name at the end."""
+    name = f"{UNFINISHED}{secrets.token_hex(8)}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "w+b") as file:
+            yield name, file
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _finish(file: IO[bytes], mode: int) -> None:
+    os.fchmod(file.fileno(), mode)
+    os.fsync(file.fileno())
+
+
+def _merge(source: int, target: int, path: str) -> None:
+    """Move all that is in one folder into another; each file is replaced whole. Raises `ContractError`, `OSError`."""
+    for name in os.listdir(source):
+        if not _is_folder(source, name):
+            if _is_folder(target, name):
+                raise refused(f"{path}/{name}", "is a folder here and a file in the archive", code=Code.CONFLICT)
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        elif not _exists(target, name):
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        else:
+            with opened(source, name, path) as inner, opened(target, name, path) as outer:
+                _merge(inner, outer, f"{path}/{name}")
+
+
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _is_folder(folder: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False

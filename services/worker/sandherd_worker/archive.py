@@ -1,0 +1,168 @@
+"""Folders as tar archives. All of it blocks; it runs in a thread.
+
+Links are packed as links and never followed. What is unpacked goes through Python's own `data` filter (PEP 706).
+"""
+
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import IO
+
+from sandherd.contracts.errors import Code, ContractError
+
+
+class TooLargeError(Exception):
+    """The archive would be larger than it may be."""
+
+
+class TooLateError(Exception):
+    """There is no time left to make it."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """How many files an archive holds, and what could not be read."""
+
+    files: int
+    unread: tuple[str, ...] = ()
+
+
+class _Bounded(io.RawIOBase):
+    """Hands on what is written to it, up to a limit and until it is too late."""
+
+    def __init__(self, out: IO[bytes], limit: int, late: Callable[[], bool]) -> None:
+        self._out, self._left, self._late = out, limit, late
+
+    def write(self, data: object) -> int:
+        """Hand it on. Raises `TooLargeError` or `TooLateError`."""
+        view = memoryview(data)  # type: ignore[arg-type]  # bytes of some kind, as `write` is given
+        self._left -= view.nbytes
+        if self._left < 0:
+            raise TooLargeError
+        if self._late():
+            raise TooLateError
+        return self._out.write(view)
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the underlying file stands."""
+        return self._out.tell()
+
+
+def pack(
+    root: Path,
+    out: IO[bytes],
+    *,
+    limit: int,
+    skips: Callable[[str, bool], bool] = lambda _path, _directory: False,
+    late: Callable[[], bool] = lambda: False,
+    compress: bool = False,
+) -> Packed:
+    """Write a tar archive of a folder, its entries relative and in order. `skips(path, is_directory)` leaves out.
+
+    Raises `TooLargeError` beyond `limit` bytes, `TooLateError`, and `OSError` if `out` can't be written.
+    """
+    files = 0
+    unread: list[str] = []
+    with _opened(_Bounded(out, limit, late), compress=compress) as tar:
+        for name, path in _walk(root, skips):
+            added = _add(tar, name, path)
+            files += added is _Added.FILE
+            unread += [name] if added is _Added.UNREAD else []
+    return Packed(files, tuple(unread))
+
+
+def _opened(out: io.RawIOBase, *, compress: bool) -> tarfile.TarFile:
+    if compress:
+        return tarfile.open(fileobj=out, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT)
+    return tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT)
+
+
+def _walk(root: Path, skips: Callable[[str, bool], bool]) -> Iterator[tuple[str, str]]:
+    """Every entry below the root: its relative name, and its path. Folders come before what is in them."""
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            name = f"{folder}{entry.name}"
+            directory = entry.is_dir(follow_symlinks=False)
+            if skips(name, directory):
+                continue
+            if directory:
+                waiting.append(f"{name}/")
+            yield name, str(root / name)
+
+
+class _Added(Enum):
+    FILE = auto()
+    NO_FILE = auto()
+    UNREAD = auto()
+
+
+def _add(tar: tarfile.TarFile, name: str, path: str) -> _Added:
+    """Add one entry. What is no file, folder or link is left out without a word."""
+    try:
+        info = tar.gettarinfo(path, name)
+    except OSError:
+        return _Added.UNREAD
+    if info is None or not (info.isreg() or info.isdir() or info.issym() or info.islnk()):
+        return _Added.NO_FILE
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    if not info.isreg():
+        tar.addfile(info)
+        return _Added.NO_FILE if info.isdir() else _Added.FILE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return _Added.UNREAD
+    with os.fdopen(descriptor, "rb") as file:
+        tar.addfile(info, _Exactly(file, info.size))  # type: ignore[arg-type]  # all that addfile does is read
+    return _Added.FILE
+
+
+class _Exactly:
+    """A file as large as it was: cut where it has grown, filled up where it has shrunk."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._left = file, size
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; always as many as are asked for."""
+        size = min(size, self._left)
+        self._left -= size
+        return self._file.read(size).ljust(size, b"\0")
+
+
+def unpack(archive: IO[bytes], folder: Path, limit: int) -> int:
+    """Unpack a tar archive, compressed or not, into an empty folder; returns how many files it held.
+
+    Raises `ContractError` for what is no archive, leads out of the folder, or is larger than `limit`; and `OSError`.
+    """
+    if not hasattr(tarfile, "data_filter"):
+        raise ContractError(Code.INTERNAL, "this Python can't unpack safely: 3.11.4 or newer is needed")
+    files, size = 0, 0
+    try:
+        with tarfile.open(fileobj=archive, mode="r:*") as tar:
+            for member in tar:
+                size += member.size
+                if size > limit:
+                    raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes")
+                tar.extract(member, folder, filter="data")
+                files += not member.isdir()
+    except tarfile.FilterError as error:
+        raise ContractError(Code.REFUSED, f"an entry leads out of the folder: {error}", field="path") from None
+    except (tarfile.TarError, EOFError) as error:
+        raise ContractError(Code.INVALID_FIELD, f"this is no whole tar archive: {error}", field="data") from None
+    return files

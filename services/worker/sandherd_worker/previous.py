@@ -1,0 +1,94 @@
+"""What the attempt before has left: fetched, and laid beside the work tree or into it, before the agent starts."""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import IO, Final
+
+from pydantic import ValidationError
+
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import ArtifactRef, EventData
+from sandherd.contracts.events.agent import AgentError
+from sandherd.contracts.offers import Previous
+from sandherd_worker.access.pieces import Exchange
+from sandherd_worker.archive import unpack
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.line import Line
+from sandherd_worker.stopping import Stop
+from sandherd_worker.tasks import first_of
+
+PHASE: Final = "previous"
+_SHARE: Final = 20
+"""An unpacked work tree may weigh so many times what its archive may."""
+
+Say = Callable[[EventData], Awaitable[None]]
+
+
+async def take_over(given: Path, who: Assignment, line: Line, stop: Stop, say: Say) -> None:
+    """Fetch what the file offers and lay it out, unless the worker has to end first.
+
+    What goes wrong is said, and the attempt goes on without it. Raises `SpoolError`.
+    """
+    try:
+        previous = Previous.model_validate_json(given.read_bytes())
+    except (OSError, ValidationError) as error:
+        await say(AgentError(error=f"what is told of the attempt before can't be read: {_why(error)}", phase=PHASE))
+        return
+    await first_of(_Taking(previous, who, line, say).take(), stop.asked())
+
+
+class _Taking:
+    def __init__(self, previous: Previous, who: Assignment, line: Line, say: Say) -> None:
+        self._previous, self._who, self._say = previous, who, say
+        self._exchange = Exchange(who, line)
+
+    async def take(self) -> None:
+        """Each part for itself, so that one that is missing does not cost the other."""
+        previous, beside = self._previous, self._who.previous_dir
+        restores = previous.use == "restore"
+        if beside is not None:
+            await self._part("its story", None, lambda _: _tell(previous, beside))
+            await self._part("its transcript", previous.transcript, lambda file: _copy(file, beside / "transcript"))
+        if restores:
+            await self._part("its work tree", previous.work, lambda file: self._unpack(file, self._who.work_dir))
+        elif beside is not None:
+            await self._part("its work tree", previous.work, lambda file: self._unpack(file, beside / "work"))
+
+    async def _part(self, what: str, reference: ArtifactRef | None, lay: Callable[[IO[bytes]], None]) -> None:
+        try:
+            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+                if reference is not None:
+                    await self._exchange.fetch(reference, self._previous.sandbox, file)
+                    file.seek(0)
+                await asyncio.to_thread(lay, file)
+        except (ContractError, OSError) as error:
+            text = f"{what} could not be taken over from attempt {self._previous.attempt}: {_why(error)}"
+            await self._say(AgentError(error=text, phase=PHASE))
+
+    def _unpack(self, file: IO[bytes], folder: Path) -> None:
+        if self._previous.work is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        unpack(file, folder, max(self._previous.work.size, self._who.max_work_bytes) * _SHARE)
+
+
+def _copy(file: IO[bytes], path: Path) -> None:
+    content = file.read()
+    if content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _tell(previous: Previous, folder: Path) -> None:
+    """For the agent: which attempt it was, and why it failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    told = previous.model_dump_json(include={"attempt", "sandbox", "error", "error_type"}, exclude_none=True)
+    (folder / "attempt.json").write_text(told)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return str(error.errors(include_input=False, include_url=False)[0]["msg"])
+    return str(error)
