@@ -1,12 +1,13 @@
 """The live state of the herd: both buckets, with what is known of them in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TypeVar
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import SandboxView, TaskView
-from sandherd.contracts.states import SANDBOX_ENDED, TaskState, TransitionRefusedError
+from sandherd.contracts.states import TransitionRefusedError
 from sandherd.telemetry import logs
 from sandherd.telemetry.metrics import Meters
 from spawner.records.index import Index
@@ -14,7 +15,8 @@ from spawner.records.record import Record
 from spawner.records.store import Held, Store
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.counting import count
+from spawner.tasks.record import TaskFacts, TaskRecord
 
 Clock = Callable[[], datetime]
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -30,18 +32,19 @@ class Live:
     """Tasks and sandboxes as they stand. Every change of state goes through here, and none that the table forbids."""
 
     def __init__(self, bus: Bus, meters: Meters, clock: Clock = utc_now) -> None:
+        self._bus = bus
         self.now = clock
         self.meters = meters
-        self.task_index: Index[TaskRecord, TaskView] = Index("tasks", TaskRecord, _task_view)
+        self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
-        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard)
+        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard, partial(count, meters))
         self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard)
 
     async def change_task(
         self, key: str, decide: Callable[[TaskRecord], TaskRecord], *, publish: bool = True
     ) -> Held[TaskRecord] | None:
         """Change a task and publish what that says. A change that the table forbids is counted and changes nothing."""
-        held = await self.tasks.change(key, lambda record, _: self._allowed(record, decide))
+        held = await self.tasks.change(key, lambda record, _: self.allowed(record, decide))
         return await self.tasks.flush(held) if held and publish else held
 
     async def change_sandbox(
@@ -50,7 +53,7 @@ class Live:
         """The same for a sandbox; with its first change its fencing token is written into it."""
 
         def decide_fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
-            changed = self._allowed(record, decide)
+            changed = self.allowed(record, decide)
             return changed if changed is record else decisions.fenced(changed, revision)
 
         held = await self.sandboxes.change(key, decide_fenced)
@@ -73,20 +76,18 @@ class Live:
         """Change the task of a sandbox, if it has one."""
         return await self.change_task(sandbox.task_key, decide) if sandbox.task_key else None
 
+    async def catch_up(self) -> None:
+        """Return once all that is in the buckets now is known here. Raises `StoreUnavailableError`."""
+        for index in (self.task_index, self.sandbox_index):
+            await index.catch_up(self._bus)
+
     def problem(self) -> str | None:
         """Why the records are not known yet, or None."""
         complete = self.task_index.complete.is_set() and self.sandbox_index.complete.is_set()
         return None if complete else "the buckets are not read yet"
 
-    def living(self) -> int:
-        """How many sandboxes live or are being made or ended."""
-        return sum(view.state not in SANDBOX_ENDED for view in self.sandbox_index.views())
-
-    def pending(self) -> Iterator[TaskView]:
-        """The tasks that wait."""
-        return (view for view in self.task_index.views() if view.state is TaskState.PENDING)
-
-    def _allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
+    def allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
+        """What is decided, unless the table forbids it: then that is counted, and nothing changes."""
         try:
             return decide(record)
         except TransitionRefusedError as error:
@@ -96,7 +97,7 @@ class Live:
             return record
 
 
-def _task_view(record: TaskRecord) -> TaskView:
+def _task_view(record: TaskRecord) -> TaskFacts:
     return record.view(whole=False)
 
 

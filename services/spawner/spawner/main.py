@@ -18,7 +18,6 @@ from sandherd.bus.service import Asked, Service, serve
 from sandherd.bus.together import together
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import Request
-from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from spawner.access.answers import make_answers
@@ -26,27 +25,31 @@ from spawner.commands import Commands
 from spawner.live import Clock, Live, utc_now
 from spawner.parts import ANSWERED, Parts, make_parts
 from spawner.resolving import Menu
-from spawner.room import Ceilings
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.opening import WORKER, open_runtime
 from spawner.runtimes.opening import Options as ProcessOptions
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
+from spawner.sandboxes.facts import Rules
 from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.kept import Kept
-from spawner.sandboxes.lifecycle import Rules
 from spawner.sandboxes.orphans import Ward
-from spawner.sandboxes.steps import Plans, Steps
+from spawner.sandboxes.planning import Plans
+from spawner.sandboxes.settling import AGENTS, settling
+from spawner.sandboxes.steps import make_steps
 from spawner.sandboxes.sweeper import Sweeper
 from spawner.tasks.agents import Agents
 from spawner.tasks.commands import TaskCommands
 from spawner.tasks.questions import Questions
+from spawner.tasks.queue import Queue
+from spawner.tasks.queueing import follow, started_cold
 from spawner.tasks.scheduler import Scheduler
 
 COMMANDS: Final = "spawner-commands"
-AGENTS: Final = "spawner-agents"
 SCHEDULER_LEASE: Final = "spawner.scheduler"
 SWEEP_LEASE: Final = "spawner.sweep"
+SHORTEST_CALL: Final = 10.0
+"""A runtime is given so many seconds to answer at the least."""
 LEASE_SECONDS: Final = 5.0
 AT_ONCE: Final = 16
 """So many commands or events are handled at the same time; those about one task or sandbox one after the other."""
@@ -105,37 +108,56 @@ class Spawner:
             live = Live(service.bus, service.meters, self._options.clock)
             minter = Minter(self._keys)
             sweep = self._lease(SWEEP_LEASE)
-            steps = Steps(live, runtimes, minter, revoker, self._plans(), self._rules(), self._settled, live.now())
+            steps = make_steps(
+                live,
+                sweep,
+                runtimes,
+                minter=minter,
+                revoker=revoker,
+                plans=self._plans(),
+                rules=self._rules(),
+                settled=settling(service.bus),
+            )
             keeper = Keeper(live, sweep, steps)
             stack.push_async_callback(keeper.close)
             for runtime in runtimes.values():
                 runtime.on_exit(keeper.wake_unit)
-            self._open_for_questions(live, runtimes, minter)
+            menu, queue = Menu.of(self._settings, runtimes), follow(live, self._settings)
+            self._open_for_questions(live, queue, menu, runtimes, minter)
             await together(
                 live.task_index.follow(service.bus),
                 live.sandbox_index.follow(service.bus),
-                self._schedule(live, keeper),
+                self._schedule(live, queue, menu, keeper),
                 self._sweep(live, keeper, sweep, runtimes),
             )
 
-    def _open_for_questions(self, live: Live, runtimes: Mapping[str, Runtime], minter: Minter) -> None:
-        menu = Menu.of(self._settings, runtimes)
+    def _open_for_questions(
+        self, live: Live, queue: Queue, menu: Menu, runtimes: Mapping[str, Runtime], minter: Minter
+    ) -> None:
         self._parts = make_parts(
             Commands(
                 TaskCommands(self._service.bus, live, menu),
-                SandboxCommands(self._service.bus, live, runtimes, menu, Ceilings.of(self._settings)),
+                SandboxCommands(self._service.bus, live, runtimes, menu, queue.room.lacking),
             ),
             Agents(live),
             Credentials(live, minter, self._settings.worker_credential_life),
-            Questions(live),
+            Questions(live, queue),
             make_answers(self._service.bus, live, self._settings, menu, runtimes),
         )
         self._live = live
         self._ready.set()
 
-    async def _schedule(self, live: Live, keeper: Keeper) -> None:
+    async def _schedule(self, live: Live, queue: Queue, menu: Menu, keeper: Keeper) -> None:
         lease = self._lease(SCHEDULER_LEASE)
-        scheduler = Scheduler(live, lease, self._settings.max_sandboxes, keeper.wake, self._settings.check_interval)
+        scheduler = Scheduler(
+            live,
+            queue,
+            lease,
+            intend=started_cold(menu),
+            assigned=keeper.wake,
+            settled=settling(self._service.bus),
+            interval=self._settings.check_interval,
+        )
         await together(lease.keep(), scheduler.run())
 
     async def _sweep(self, live: Live, keeper: Keeper, lease: Lease, runtimes: Mapping[str, Runtime]) -> None:
@@ -172,12 +194,8 @@ class Spawner:
         )
 
     def _rules(self) -> Rules:
-        return Rules(spawn_timeout=self._settings.spawn_timeout)
-
-    async def _settled(self) -> bool:
-        """Whether every agent event that the broker has was taken in."""
-        info = await self._service.bus.js.consumer_info(BY_CONSUMER[AGENTS].stream, AGENTS)
-        return not info.num_pending and not info.num_ack_pending
+        timeout = self._settings.spawn_timeout
+        return Rules(spawn_timeout=timeout, call_timeout=max(SHORTEST_CALL, timeout))
 
 
 async def open_process(settings: Settings, worker: tuple[str, ...] = WORKER) -> Sequence[Runtime]:

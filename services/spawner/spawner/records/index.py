@@ -11,15 +11,16 @@ from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
-from spawner.records.known import Known, ViewT
+from spawner.records.known import Known
 from spawner.records.record import Record
-from spawner.records.store import Held
+from spawner.records.store import Held, StoreUnavailableError
 
 _CHECK: Final = 5.0
 _PAUSE: Final = 0.5
 _log: Final = logs.get("records")
 
 RecordT = TypeVar("RecordT", bound=Record)
+ViewT = TypeVar("ViewT")
 
 
 class Index(Generic[RecordT, ViewT]):
@@ -31,7 +32,9 @@ class Index(Generic[RecordT, ViewT]):
         self._view = view
         self._known: dict[str, Known[ViewT]] = {}
         self._listeners: list[Callable[[str, ViewT], None]] = []
+        self._mourners: list[Callable[[str], None]] = []
         self._seen = 0
+        self._moved = asyncio.Event()
         self._behind: int | None = None
         self.complete = asyncio.Event()
         """Set once all that was in the bucket at the start is known."""
@@ -39,6 +42,10 @@ class Index(Generic[RecordT, ViewT]):
     def on_change(self, tell: Callable[[str, ViewT], None]) -> None:
         """From now on `tell(key, view)` is called for every record that is new or changed."""
         self._listeners.append(tell)
+
+    def on_removal(self, tell: Callable[[str], None]) -> None:
+        """From now on `tell(key)` is called for every record that was removed."""
+        self._mourners.append(tell)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -70,7 +77,7 @@ class Index(Generic[RecordT, ViewT]):
         """A record was removed, at this revision."""
         known = self._known.get(key)
         if known is not None and known.revision < revision:
-            del self._known[key]
+            self._drop(key)
 
     async def follow(self, bus: Bus) -> None:
         """Keep up with the bucket until cancelled. A watch that has gone deaf is noticed and begun again."""
@@ -80,6 +87,17 @@ class Index(Generic[RecordT, ViewT]):
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                 _log.warning("watching again", bucket=self._bucket, error=repr(error))
             await asyncio.sleep(_PAUSE)
+
+    async def catch_up(self, bus: Bus) -> None:
+        """Return once all that is in the bucket now was heard. Raises `StoreUnavailableError` if that takes long."""
+        try:
+            async with asyncio.timeout(_CHECK):
+                last = await self._last(bus)
+                while self._seen < last:
+                    self._moved.clear()
+                    await self._moved.wait()
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"{self._bucket} is not known to its end: {error!r}") from error
 
     async def _watch(self, bus: Bus, kv: KeyValue) -> None:
         """One watch, until it turns out to be deaf. It begins with the last state of every key."""
@@ -101,7 +119,7 @@ class Index(Generic[RecordT, ViewT]):
                 if entry is None:
                     initial = False
                     self._drop_others(present, begun)
-                    self._seen = max(self._seen, floor)
+                    self._see(floor)
                     self.complete.set()
                     continue
                 if initial:
@@ -111,9 +129,13 @@ class Index(Generic[RecordT, ViewT]):
             if not bus.closed:
                 await watcher.stop()  # type: ignore[no-untyped-call]  # nats-py
 
+    def _see(self, revision: int) -> None:
+        self._seen = max(self._seen, revision)
+        self._moved.set()
+
     def _take(self, entry: KeyValue.Entry) -> None:
         revision = entry.revision or 0
-        self._seen = max(self._seen, revision)
+        self._see(revision)
         if entry.operation is not None:
             self.forget(entry.key, revision)
             return
@@ -127,7 +149,12 @@ class Index(Generic[RecordT, ViewT]):
         """What was known before and is not there any more was removed while nobody watched."""
         for key, known in list(self._known.items()):
             if key not in present and known.revision <= begun:
-                del self._known[key]
+                self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        del self._known[key]
+        for tell in self._mourners:
+            tell(key)
 
     async def _deaf(self, bus: Bus) -> bool:
         """Whether the bucket has had something, for one check already, that the watch did not tell."""

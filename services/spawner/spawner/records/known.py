@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-ViewT = TypeVar("ViewT")
+ViewT_co = TypeVar("ViewT_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Known(Generic[ViewT]):
+class Known(Generic[ViewT_co]):
     """What is known of one record: its view, and the revision that says so.
 
     `unsaid` is whether it has events that were written and not published.
     """
 
     revision: int
-    view: ViewT
+    view: ViewT_co
     unsaid: bool
     alias: str = ""
     """What it is known by outside of the bucket: its name, as a rule."""

@@ -35,11 +35,19 @@ class Held(Generic[RecordT]):
 class Store(Generic[RecordT]):
     """One bucket. Every write tells `heard`, so that an index of it is never behind its own process."""
 
-    def __init__(self, bus: Bus, bucket: str, model: type[RecordT], heard: Callable[[Held[RecordT]], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        bucket: str,
+        model: type[RecordT],
+        heard: Callable[[Held[RecordT]], None],
+        changed: Callable[[RecordT, RecordT], None] | None = None,
+    ) -> None:
         self._bus = bus
         self._bucket = bucket
         self._model = model
         self._heard = heard
+        self._changed = changed
         self._bound: KeyValue | None = None
         self._turns = Turns()
 
@@ -76,9 +84,18 @@ class Store(Generic[RecordT]):
             record = decide(held.record, held.revision)
             if record is held.record:
                 return held
-            revision = await self._write(record, held.revision)
-            if revision is not None:
-                return self._note(Held(record, revision))
+            written = await self.replace(held, record)
+            if written is not None:
+                return written
+
+    async def replace(self, held: Held[RecordT], record: RecordT) -> Held[RecordT] | None:
+        """Write over what was read, or None if another has changed it since. Raises `StoreUnavailableError`."""
+        revision = await self._write(record, held.revision)
+        if revision is None:
+            return None
+        if self._changed is not None:
+            self._changed(held.record, record)
+        return self._note(Held(record, revision))
 
     async def flush(self, held: Held[RecordT]) -> Held[RecordT]:
         """Publish what the record says and has not published, then note that. Safe to repeat.

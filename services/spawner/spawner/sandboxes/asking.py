@@ -8,6 +8,7 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.lifecycle import SandboxExtended, SandboxRequested
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 from spawner.resolving import Menu, Refusal, Resolved, expiry
+from spawner.sandboxes.decisions import joiner_end
 from spawner.sandboxes.record import SandboxRecord
 
 PREFIX: Final = "sbx-"
@@ -26,6 +27,7 @@ def requested_alone(
 ) -> SandboxRecord:
     """The intent to make a sandbox without a task."""
     asked = command.data
+    ends = expiry(asked.spec, menu, now)
     record = SandboxRecord(
         project=command.project,
         traceparent=command.traceparent or traceparent,
@@ -36,7 +38,8 @@ def requested_alone(
         profile=asked.spec.profile,
         requested_by=asked.requested_by,
         requested_at=now,
-        expires_at=expiry(asked.spec, menu, now),
+        expires_at=ends,
+        joiner_until=joiner_end(ends),
     )
     return record.saying(
         now,
@@ -68,7 +71,7 @@ def paused_by(record: SandboxRecord, reason: str, *, can_pause: bool) -> Sandbox
         return Refusal(f"{record.sandbox} is {record.state}: only a running sandbox can be paused", "sandbox")
     if record.pause_wanted:
         return record
-    return record.model_copy(update={"pause_wanted": True, "pause_reason": reason})
+    return record.model_copy(update={"pause_wanted": True, "pause_reason": reason, "may_be_frozen": True})
 
 
 def resumed_by(record: SandboxRecord) -> SandboxRecord | Refusal:

@@ -22,24 +22,25 @@ from sandherd.telemetry.traces import new_traceparent
 from spawner.live import Live
 from spawner.refusing import may_come, refusal_event
 from spawner.resolving import Menu, Refusal, project_refusal, resolve
-from spawner.room import Ceilings, Living, full
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes import asking, decisions
 from spawner.sandboxes.record import SandboxRecord
 
 Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]
+Lacking = Callable[[str, str], str | None]
+"""Why there is no room for one more of this project in this runtime, in words; None if there is."""
 _log: Final = logs.get("commands")
 
 
 class SandboxCommands:
     """Obeys the commands about sandboxes. What can't be done is said as `sandbox.refused`, to whoever waits for it."""
 
-    def __init__(self, bus: Bus, live: Live, runtimes: Mapping[str, Runtime], menu: Menu, ceilings: Ceilings) -> None:
+    def __init__(self, bus: Bus, live: Live, runtimes: Mapping[str, Runtime], menu: Menu, lacking: Lacking) -> None:
         self._bus = bus
         self._live = live
         self._runtimes = runtimes
         self._menu = menu
-        self._ceilings = ceilings
+        self._lacking = lacking
         self._one_at_a_time = asyncio.Lock()
 
     async def obey(self, command: Envelope[Any], delivery: Delivery) -> Outcome:
@@ -75,10 +76,9 @@ class SandboxCommands:
 
     def _no_place(self, record: SandboxRecord) -> Refusal | None:
         """Why it can't be made beside those that are there, or None."""
-        views = list(self._live.sandbox_index.views())
-        if any(view.sandbox == record.sandbox for view in views):
+        if any(view.sandbox == record.sandbox for view in self._live.sandbox_index.views()):
             return asking.taken(record.sandbox)
-        no_room = full(record.project, record.runtime, Living.count(views), self._ceilings)
+        no_room = self._lacking(record.project, record.runtime)
         return Refusal(f"there is no room: {no_room}", "sandbox") if no_room else None
 
     async def _change(self, command: Envelope[SandboxCommand], delivery: Delivery) -> Outcome:

@@ -1,10 +1,15 @@
 """What becomes of a sandbox, as pure functions: a record and a fact in, the next record out."""
 
 from datetime import datetime, timedelta
+from typing import Final
 
+from sandherd.contracts.commands import PauseSandbox
 from sandherd.contracts.events.lifecycle import (
     SandboxFailed,
+    SandboxPaused,
+    SandboxRefused,
     SandboxRequested,
+    SandboxResumed,
     SandboxRunning,
     SandboxSpawned,
     SandboxStopping,
@@ -13,6 +18,9 @@ from sandherd.contracts.events.lifecycle import (
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 from spawner.sandboxes.record import SandboxRecord, WorkerKey
 from spawner.tasks.record import TaskRecord
+
+JOINER_MARGIN: Final = timedelta(hours=1)
+"""How much longer than a sandbox its joiner's credential lives."""
 
 
 def requested(
@@ -34,6 +42,7 @@ def requested(
         previous=task.previous,
         requested_at=now,
         expires_at=expires_at,
+        joiner_until=joiner_end(expires_at),
         unit=unit,
     )
     said = SandboxRequested(
@@ -46,9 +55,19 @@ def requested(
     return record.saying(now, said)
 
 
+def joiner_end(expires_at: datetime | None) -> datetime | None:
+    """How long a sandbox's first credential is to be good: a while longer than it, to recover what it has left."""
+    return expires_at + JOINER_MARGIN if expires_at else None
+
+
 def fenced(record: SandboxRecord, revision: int) -> SandboxRecord:
     """The record with its fencing token in it; to be part of its first change."""
     return record if record.fence is not None else record.model_copy(update={"fence": revision})
+
+
+def led(record: SandboxRecord, revision: int, lead: int) -> SandboxRecord:
+    """The same, with the token of the keeper that changes it."""
+    return fenced(record, revision).model_copy(update={"led_by": lead})
 
 
 def spawned(record: SandboxRecord, isolation: str | None, now: datetime) -> SandboxRecord:
@@ -57,7 +76,11 @@ def spawned(record: SandboxRecord, isolation: str | None, now: datetime) -> Sand
         return record if record.isolation else record.model_copy(update={"isolation": isolation})
     took = max(0.0, (now - record.requested_at).total_seconds() * 1000)
     moved = record.entering(SandboxState.SPAWNING, spawned_at=now, isolation=isolation)
-    return moved.saying(now, SandboxSpawned(runtime=record.runtime, spawn_ms=took, isolation=isolation))
+    return moved.saying(now, _said_spawned(record, took, isolation))
+
+
+def _said_spawned(record: SandboxRecord, took: float, isolation: str | None) -> SandboxSpawned:
+    return SandboxSpawned(runtime=record.runtime, spawn_ms=took, isolation=isolation, warm=record.unit is not None)
 
 
 def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
@@ -69,11 +92,39 @@ def running(record: SandboxRecord, now: datetime) -> SandboxRecord:
     return moved.saying(now, SandboxRunning(runtime=record.runtime))
 
 
-def stopping(record: SandboxRecord, reason: str, now: datetime) -> SandboxRecord:
+def paused(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """Its runtime has frozen it. One that is not running any more was frozen too late."""
+    if record.state is not SandboxState.RUNNING:
+        return record
+    moved = record.entering(SandboxState.PAUSED)
+    return moved.saying(now, SandboxPaused(runtime=record.runtime, reason=record.pause_reason))
+
+
+def resumed(record: SandboxRecord, now: datetime) -> SandboxRecord:
+    """Its runtime lets it go on. That it was frozen may never have been written down: then nothing is said."""
+    if record.state is not SandboxState.PAUSED:
+        return record.model_copy(update={"may_be_frozen": False}) if record.may_be_frozen else record
+    moved = record.entering(SandboxState.RUNNING, may_be_frozen=False)
+    return moved.saying(now, SandboxResumed(runtime=record.runtime))
+
+
+def unfreezable(record: SandboxRecord, why: str, now: datetime) -> SandboxRecord:
+    """Its runtime will not freeze it; nobody wants that any more."""
+    if not record.pause_wanted:
+        return record
+    said = SandboxRefused(command=PauseSandbox.type, reason=why, field="sandbox")
+    return record.model_copy(update={"pause_wanted": False, "pause_reason": "", "may_be_frozen": False}).saying(
+        now, said
+    )
+
+
+def stopping(
+    record: SandboxRecord, reason: str, now: datetime, *, error: str | None = None, error_type: str | None = None
+) -> SandboxRecord:
     """It is to be ended. Nothing changes if it is ending already."""
     if record.state in SANDBOX_ENDING:
         return record
-    moved = record.entering(SandboxState.STOPPING, stopping_at=now, reason=reason)
+    moved = record.entering(SandboxState.STOPPING, stopping_at=now, reason=reason, error=error, error_type=error_type)
     return moved.saying(now, SandboxStopping(runtime=record.runtime, reason=reason))
 
 
@@ -108,8 +159,10 @@ def tried_again(record: SandboxRecord) -> SandboxRecord:
 
 
 def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
-    """It could not be made."""
-    moved = record.entering(SandboxState.FAILED, ended_at=now, error=error, error_type=error_type, reason=error_type)
+    """It could not be made, or is lost."""
+    moved = record.entering(
+        SandboxState.FAILED, ended_at=now, error=error, error_type=error_type, reason=error_type, keys=()
+    )
     return moved.saying(now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type))
 
 

@@ -9,14 +9,16 @@ import nats.js.errors
 
 from sandherd.bus.connection import BusError
 from sandherd.bus.identity.revoking import RevocationFailedError
-from sandherd.bus.lease import Lease
+from sandherd.bus.lease import LeaseLostError
 from sandherd.bus.together import end
-from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.contracts.requests import SandboxView
 from sandherd.telemetry import logs
 from spawner.live import Live
 from spawner.records.store import StoreUnavailableError
 from spawner.runtimes.contract import RuntimeFailedError
+from spawner.sandboxes.leading import HeldLease
 from spawner.sandboxes.steps import Steps
+from spawner.tasks.record import TaskFacts
 
 FOR_NOW: Final = (
     StoreUnavailableError,
@@ -39,7 +41,7 @@ class Keeper:
     Only one replica leads: the one with the lease. What it was about to do when it died is found by the next.
     """
 
-    def __init__(self, live: Live, lease: Lease, steps: Steps) -> None:
+    def __init__(self, live: Live, lease: HeldLease, steps: Steps) -> None:
         self._live = live
         self._lease = lease
         self._steps = steps
@@ -77,9 +79,10 @@ class Keeper:
     def _on_sandbox(self, key: str, _view: SandboxView) -> None:
         self.wake(key)
 
-    def _on_task(self, _key: str, view: TaskView) -> None:
-        if view.sandbox:
-            self.wake(f"{view.project}.{view.sandbox}")
+    def _on_task(self, _key: str, task: TaskFacts) -> None:
+        for sandbox in (task.sandbox, task.left):
+            if sandbox:
+                self.wake(f"{task.project}.{sandbox}")
 
     def _done(self, key: str) -> None:
         del self._tasks[key]
@@ -93,6 +96,9 @@ class Keeper:
             timer.cancel()
         try:
             until = await self._steps.lead(key)
+        except LeaseLostError as error:
+            # Another leads since. Only where our own lease says otherwise is something wrong.
+            (_log.error if self._lease.held else _log.info)("left to another", sandbox=key, error=str(error))
         except FOR_NOW as error:
             _log.warning("left for the next sweep", sandbox=key, error=repr(error))
         except Exception as error:  # noqa: BLE001  # one sandbox must not end the keeper of all; it is tried again

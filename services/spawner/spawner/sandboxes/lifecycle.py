@@ -5,107 +5,33 @@ anywhere, at any time, nearer to its end, and doing one twice does no harm.
 """
 
 import re
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
+from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.runtimes.contract import RunEnd, Seen
+from spawner.sandboxes.facts import Facts, Rules
+from spawner.sandboxes.moves import (
+    BeginStop,
+    Clear,
+    EndTask,
+    Fail,
+    Finish,
+    Pause,
+    Recover,
+    Rest,
+    Resume,
+    Spawn,
+    Step,
+    Stop,
+    TimeOut,
+)
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 _ERROR_TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _LONGEST_PAUSE: Final = 60.0
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The times that a sandbox is led by, in seconds, and how often a recovery is tried."""
-
-    spawn_timeout: float = 60.0
-    recovery_timeout: float = 60.0
-    most_recoveries: int = 5
-
-
-@dataclass(frozen=True)
-class Rest:
-    """Nothing to do before `until`, or before something happens."""
-
-    until: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Spawn:
-    """Have the runtime make it."""
-
-
-@dataclass(frozen=True)
-class Recover:
-    """Start a worker once more, to say what is left unsaid."""
-
-
-@dataclass(frozen=True)
-class BeginStop:
-    """Write down that it is to be ended, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Stop:
-    """End its worker, and every process with it."""
-
-
-@dataclass(frozen=True)
-class EndTask:
-    """Its task will not be done by it."""
-
-    error: str
-    error_type: str
-
-
-@dataclass(frozen=True)
-class Finish:
-    """Take back its credentials and write down that it is gone."""
-
-    unsaid: bool
-
-
-@dataclass(frozen=True)
-class Clear:
-    """Remove what it left on the host; `keep` puts it aside instead."""
-
-    keep: bool
-
-
-Step = Rest | Spawn | Recover | BeginStop | Stop | EndTask | Finish | Clear
-
-
-@dataclass(frozen=True)
-class Facts:
-    """All that the decision is made from. `settled`: every agent event that the broker has was taken in."""
-
-    sandbox: SandboxRecord
-    task: TaskRecord | None
-    seen: Seen | None
-    now: datetime
-    settled: bool = False
-    leading_since: datetime | None = None
-    """Since when somebody is there to lead it: no deadline runs while there is no spawner."""
-
-    @property
-    def current(self) -> bool:
-        """Whether the task's current attempt is in this sandbox."""
-        return self.task is not None and self.task.sandbox == self.sandbox.sandbox
-
-    @property
-    def working(self) -> bool:
-        """Whether a task waits for what is done here."""
-        return self.current and self.task is not None and not self.task.ended
-
-    def since(self, moment: datetime) -> datetime:
-        """When a deadline that was set at this moment began to run."""
-        return max(moment, self.leading_since or moment)
 
 
 def next_step(facts: Facts, rules: Rules) -> Step:
@@ -114,17 +40,42 @@ def next_step(facts: Facts, rules: Rules) -> Step:
         return _after_the_end(facts, rules)
     if facts.sandbox.state is SandboxState.STOPPING:
         return _while_stopping(facts, rules)
-    unwanted = _unwanted(facts)
+    step = _while_wanted(facts, rules)
+    return _rest_at_most(step, facts) if isinstance(step, Rest) else step
+
+
+def _while_wanted(facts: Facts, rules: Rules) -> Step:
+    unwanted = None if facts.alone else _unwanted(facts)
+    if isinstance(unwanted, BeginStop):
+        return unwanted
+    over = _over(facts)
+    if over is not None:
+        return over
     if unwanted is not None:
         return unwanted
     if facts.sandbox.state is SandboxState.REQUESTED:
-        return Spawn() if facts.working else Rest()
+        return Spawn() if facts.working or facts.alone else Rest()
     return _while_alive(facts, rules)
+
+
+def _over(facts: Facts) -> Step | None:
+    """What to do if its time, or that of what is done in it, is over."""
+    if facts.limit is not None and facts.now >= facts.limit.over_at:
+        return TimeOut()
+    if facts.sandbox.expires_at is not None and facts.now >= facts.sandbox.expires_at:
+        return BeginStop(ErrorType.EXPIRED)
+    return None
+
+
+def _rest_at_most(rest: Rest, facts: Facts) -> Rest:
+    """No longer than its times allow."""
+    ends = (rest.until, facts.sandbox.expires_at, facts.limit.over_at if facts.limit else None)
+    return Rest(min((end for end in ends if end is not None), default=None))
 
 
 def _after_the_end(facts: Facts, rules: Rules) -> Step:
     if facts.working:
-        return EndTask(facts.sandbox.error or _because(facts.sandbox), error_type(facts.sandbox))
+        return EndTask(_because(facts.sandbox), error_type(facts.sandbox))
     if facts.seen is None:
         return Rest()
     return _still_to_say(facts, facts.seen, rules) if facts.sandbox.unsaid else Clear(keep=False)
@@ -168,36 +119,65 @@ def _unwanted(facts: Facts) -> Step | None:
     if task.state is TaskState.PENDING and task.attempt == sandbox.attempt:
         return None  # the scheduler is between its two writes, or will be again
     if not facts.current:
-        return BeginStop("superseded")
+        return BeginStop(_why_left(task, sandbox))
     if not task.ended:
         return None
     lingers_until = (task.ended_at or facts.now) + timedelta(seconds=task.spec.linger_seconds)
     lingers = task.state is not TaskState.CANCELLED and facts.seen is not None and facts.seen.alive
     if lingers and facts.now < lingers_until:
-        return Rest(lingers_until)
+        return _freezing(facts) or Rest(lingers_until)
     return BeginStop("completed" if task.state is TaskState.COMPLETED else task.error_type or "failed")
 
 
+def _why_left(task: TaskRecord, sandbox: SandboxRecord) -> str:
+    """Why its task has gone on without it."""
+    failed_here = task.previous is not None and task.previous.sandbox == sandbox.sandbox
+    return (task.previous.error_type if failed_here and task.previous else None) or "superseded"
+
+
 def _while_alive(facts: Facts, rules: Rules) -> Step:
-    """Its task goes on, and a runtime was asked to make it."""
+    """It is wanted, and a runtime was asked to make it."""
     sandbox, seen = facts.sandbox, facts.seen
     if seen is None:
-        return _lost(facts, EndTask("the runtime has lost the sandbox", "sandbox_lost"))
+        return _lost(facts, _vanished(facts))
     if seen.alive:
         deadline = facts.since(sandbox.requested_at) + timedelta(seconds=rules.spawn_timeout)
         if sandbox.state is not SandboxState.SPAWNING:
-            return Rest()
+            return _freezing(facts) or Rest()
         if facts.now < deadline:
             return Rest(deadline)
-        return EndTask(f"its worker did not speak within {rules.spawn_timeout:g} s", "spawn_timeout")
+        return _verdict(facts, f"its worker did not speak within {rules.spawn_timeout:g} s", ErrorType.SPAWN_TIMEOUT)
     if seen.end and (seen.end.drained or seen.end.never_spoke):
-        return _lost(facts, _worker_lost(seen.end))
-    return _recovery(facts, rules) or _lost(facts, _worker_lost(seen.end))
+        return _lost(facts, _worker_lost(facts, seen.end))
+    return _recovery(facts, rules) or _lost(facts, _worker_lost(facts, seen.end))
 
 
-def _lost(facts: Facts, verdict: EndTask) -> Step:
+def _freezing(facts: Facts) -> Step | None:
+    """Freeze it, or let it go on, if somebody wants that."""
+    sandbox = facts.sandbox
+    if sandbox.pause_wanted and sandbox.state is SandboxState.RUNNING:
+        return Pause()
+    if not sandbox.pause_wanted and (sandbox.may_be_frozen or sandbox.state is SandboxState.PAUSED):
+        return Resume()
+    return None
+
+
+def _lost(facts: Facts, verdict: Step) -> Step:
     """The verdict, but only when the worker's own can't be on its way to us any more."""
     return verdict if facts.settled else Rest(facts.now + timedelta(seconds=1))
+
+
+def _vanished(facts: Facts) -> Step:
+    """What its runtime has no more has failed; from what was paused the table leads there by an ordered end only."""
+    error = "the runtime has lost the sandbox"
+    if facts.sandbox.state is SandboxState.PAUSED:
+        return _verdict(facts, error, ErrorType.SANDBOX_LOST)
+    return Fail(error, ErrorType.SANDBOX_LOST)
+
+
+def _verdict(facts: Facts, error: str, error_type: str) -> Step:
+    """It comes to nothing: said of its task's attempt, and of itself where it stands alone."""
+    return EndTask(error, error_type) if facts.working else BeginStop(error_type, error)
 
 
 def _recovery(facts: Facts, rules: Rules) -> Step | None:
@@ -211,19 +191,20 @@ def _recovery(facts: Facts, rules: Rules) -> Step | None:
     return Recover() if facts.now >= until else Rest(until)
 
 
-def _worker_lost(end: RunEnd | None) -> EndTask:
+def _worker_lost(facts: Facts, end: RunEnd | None) -> Step:
     if end and end.out_of_memory:
-        return EndTask("the kernel ended the worker for want of memory", "out_of_memory")
+        return _verdict(facts, "the kernel ended the worker for want of memory", ErrorType.OUT_OF_MEMORY)
     status = "an unknown status" if end is None or end.code is None else f"status {end.code}"
     told = f": {end.last_line}" if end and end.last_line else ""
-    return EndTask(f"the worker ended with {status} and without an end of its task{told}", "worker_lost")
+    what = "without an end of its task" if facts.task else "by itself"
+    return _verdict(facts, f"the worker ended with {status} and {what}{told}", ErrorType.WORKER_LOST)
 
 
 def _because(sandbox: SandboxRecord) -> str:
-    return f"its sandbox was ended: {sandbox.reason or 'no reason given'}"
+    return sandbox.error or f"its sandbox was ended: {sandbox.reason or 'no reason given'}"
 
 
 def error_type(sandbox: SandboxRecord) -> str:
     """Why, as a word for programs: the reason itself if it is one, else `terminated`."""
     reason = sandbox.error_type or sandbox.reason or ""
-    return reason if _ERROR_TYPE.fullmatch(reason) else "terminated"
+    return reason if _ERROR_TYPE.fullmatch(reason) else ErrorType.TERMINATED

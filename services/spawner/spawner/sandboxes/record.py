@@ -43,6 +43,8 @@ class SandboxRecord(Record):
     pause_wanted: bool = False
     """Whether it is to be frozen; its runtime is asked for that only after this was written."""
     pause_reason: str = ""
+    may_be_frozen: bool = False
+    """Whether its runtime may have been asked to freeze it: then it is asked to let it go on, whatever it had done."""
     joiner_until: AwareDatetime | None = None
     """How long the joiner's credentials file is good that it was given first."""
     led_by: int = 0
