@@ -264,6 +264,15 @@ class Bus:
         except (TimeoutError, nats.errors.Error, OSError) as error:
             raise RequestTimeoutError(f"{subject}: {error!r}") from error
 
+    async def settle(self, *, timeout: int = 2) -> None:
+        """Return when the broker has all that was said and subscribed here. Raises `nats.errors.Error` if it is away.
+
+        `nats-py` writes the PING of a flush ahead of what it has not written yet; all of that is written before the
+        first PONG comes, and so before the second PING.
+        """
+        for _ in range(2):
+            await self.client.flush(timeout)
+
     async def ask(
         self, request: Request[AnswerT], project: str, *, sandbox: str | None = None, timeout: float = 5.0
     ) -> AnswerT:

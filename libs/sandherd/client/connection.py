@@ -140,7 +140,7 @@ class Connection:
         follows catches up then.
         """
         with suppress(nats.errors.Error):
-            await self.bus.client.flush(timeout=FLUSH_SECONDS)
+            await self.bus.settle(timeout=FLUSH_SECONDS)
 
     def on_change(self, tell: Callable[[bool], None]) -> Callable[[], None]:
         """Be told of every reconnect (True) and of the connection's end (False). Returns how to be told no more."""

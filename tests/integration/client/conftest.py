@@ -82,14 +82,14 @@ class Neighbours:
         await self.silence(request)
         subject = request_subject(request.type, "x").removesuffix("x") + "*"
         self._subscriptions[request.type] = await self.buses[principal].client.subscribe(subject, cb=on_message)
-        await self.buses[principal].client.flush()
+        await self.buses[principal].settle()
 
     async def silence(self, request: type[Request[Any]]) -> None:
         """Answer no more, as a service that is not there."""
         if request.type in self._subscriptions:
             await self._subscriptions.pop(request.type).unsubscribe()
             for bus in self.buses.values():
-                await bus.client.flush()
+                await bus.settle()
 
     async def answer_all(self) -> None:
         """Be the spawner and event-ingest."""
@@ -148,7 +148,7 @@ class Neighbours:
         """Put an event on its subject, so that every listener was told when this returns."""
         bus = self.buses[principal]
         await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
-        await bus.client.flush()
+        await bus.settle()
 
     @property
     def teller(self) -> str:

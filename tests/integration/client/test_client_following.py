@@ -308,7 +308,7 @@ async def test_waiting_gives_the_task_as_it_ended(client: Herd, neighbours: Neig
 async def joined(following: Following) -> None:
     """Wait until a follower listens to the sandbox, as it does long before a real one speaks."""
     await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._listener._subscriptions)
-    await following._link.bus.client.flush()  # type: ignore[attr-defined]
+    await following._link.bus.settle()  # type: ignore[attr-defined]
 
 
 async def until(condition: Callable[[], bool]) -> None:

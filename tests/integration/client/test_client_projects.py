@@ -30,7 +30,7 @@ async def test_an_operator_sees_the_dead_letters_of_all_projects(
 
     bus = neighbours.buses[INGEST]
     await bus.client.subscribe(request_subject(AskDead.type, "x").removesuffix("x") + "*", cb=on_message)
-    await bus.client.flush()
+    await bus.settle()
     operator = ["--credentials", str(herd.credentials(Principal.OPERATOR))]
     status, out, _ = await sandherd(*operator, "dead", "list")
     assert status == 0
