@@ -9,8 +9,10 @@ from sandherd.bus.service import Asked
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxList, SandboxView, TaskList, TaskView
+from sandherd.contracts.states import TaskState
 from spawner.live import Live, sandbox_key, task_key
 from spawner.records.known import Known
+from spawner.tasks.queue import Queue
 
 ViewT = TypeVar("ViewT", TaskView, SandboxView)
 Place = tuple[str, str]
@@ -23,22 +25,24 @@ _MOST_BYTES: Final = 512 * 1024
 class Questions:
     """Answers `spawner.tasks` and `spawner.sandboxes`."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, queue: Queue) -> None:
         self._live = live
+        self._queue = queue
 
     async def tasks(self, asked: Asked[LiveTasks]) -> TaskList:
         """The tasks of a project, or of all; one that is asked for by name is shown whole."""
         request = asked.request
-        wanted = [
+        wanted: list[Known[TaskView]] = [
             known
             for key, known in self._live.task_index.items()
             if _in(asked.project, key) and request.state in {None, known.view.state}
         ]
         if request.task:
             wanted = [known for known in wanted if known.view.task == request.task]
-            return TaskList(tasks=[await self._whole(known.view) for known in wanted[: request.limit]])
+            whole = [await self._whole(known.view) for known in wanted[: request.limit]]
+            return TaskList(tasks=[self._explained(view) for view in whole])
         page, cursor = page_of(wanted, _task_place, request.limit, request.cursor)
-        return TaskList(tasks=page, next_cursor=cursor)
+        return TaskList(tasks=[self._explained(view) for view in page], next_cursor=cursor)
 
     async def sandboxes(self, asked: Asked[LiveSandboxes]) -> SandboxList:
         """The sandboxes of a project, or of all."""
@@ -52,6 +56,14 @@ class Questions:
         ]
         page, cursor = page_of(wanted, _sandbox_place, request.limit, request.cursor)
         return SandboxList(sandboxes=page, next_cursor=cursor)
+
+    def _explained(self, view: TaskView) -> TaskView:
+        """A task that waits, with what it waits for."""
+        if view.state is not TaskState.PENDING:
+            return view
+        key, now = task_key(view), self._live.now()
+        found = {"waits_for": self._queue.waits_for(key, now), "score": self._queue.score(key, now)}
+        return view.model_copy(update=found)
 
     async def _whole(self, view: TaskView) -> TaskView:
         held = await self._live.tasks.load(task_key(view))

@@ -1,6 +1,6 @@
 """A task as it is kept in the bucket `tasks`."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from pydantic import AwareDatetime, Field
@@ -18,6 +18,15 @@ _FREE: Final[tuple[str, ...]] = ("task", "error", "reason", "result")
 """The members of a task's events in which anything may stand; in the others stand names and words of ours."""
 SHOWN: Final = 300
 """How many characters of a long text a list shows."""
+
+
+class TaskFacts(TaskView):
+    """A task as it stands, with what is known of it inside the spawner alone."""
+
+    limit_at: AwareDatetime | None = None
+    """When the first of its limits of time is over."""
+    left: SafeName | None = None
+    """The sandbox of the attempt before."""
 
 
 class TaskRecord(Record):
@@ -102,10 +111,23 @@ class TaskRecord(Record):
         free = {name: hidden(getattr(data, name), self.spec) for name in _FREE if name in type(data).model_fields}
         return data.model_copy(update=free)
 
-    def view(self, *, whole: bool) -> TaskView:
+    def limits_over(self) -> list[tuple[datetime, float, bool]]:
+        """Its limits of time: when each is over, how long it is in seconds, and whether it is the whole task's."""
+        if self.ended:
+            return []
+        whole, begin = self.spec.task_seconds, self.limited_from or self.submitted_at
+        found = [] if whole is None else [(begin + timedelta(seconds=whole), float(whole), True)]
+        if self.attempt_seconds is not None and self.assigned_at is not None:
+            found.append((self.assigned_at + timedelta(seconds=self.attempt_seconds), self.attempt_seconds, False))
+        return sorted(found)
+
+    def view(self, *, whole: bool) -> TaskFacts:
         """The task as it is shown; texts are cut short unless the whole is asked for."""
         text = hidden(self.spec.text, self.spec)
-        return TaskView(
+        limits = self.limits_over()
+        return TaskFacts(
+            limit_at=limits[0][0] if limits else None,
+            left=self.previous.sandbox if self.previous else None,
             project=self.project,
             task=self.task,
             state=self.state,

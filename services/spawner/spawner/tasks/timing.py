@@ -1,7 +1,7 @@
 """How long a task and each of its attempts may take: when that is over, and what is said then. All pure."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sandherd.contracts.events.lifecycle import TaskTimedOut
 from sandherd.contracts.failures import ErrorType
@@ -29,14 +29,8 @@ class Limit:
 
 def limit_of(record: TaskRecord) -> Limit | None:
     """The limit that is over first. An ended task has none."""
-    if record.ended:
-        return None
-    found = []
-    if record.spec.task_seconds is not None:
-        found.append(_limit(record.spec.task_seconds, record.limited_from or record.submitted_at, whole_task=True))
-    if record.attempt_seconds is not None and record.assigned_at is not None:
-        found.append(_limit(record.attempt_seconds, record.assigned_at, whole_task=False))
-    return min(found, key=lambda limit: limit.over_at, default=None)
+    found = record.limits_over()
+    return Limit(seconds=found[0][1], over_at=found[0][0], whole_task=found[0][2]) if found else None
 
 
 def said_of(record: TaskRecord, error_type: str) -> list[TaskTimedOut]:
@@ -46,7 +40,3 @@ def said_of(record: TaskRecord, error_type: str) -> list[TaskTimedOut]:
     whole = error_type == ErrorType.TASK_TIMED_OUT
     seconds = record.spec.task_seconds if whole else record.attempt_seconds
     return [TaskTimedOut(attempt=record.attempt, limit_seconds=seconds or 0, whole_task=whole)]
-
-
-def _limit(seconds: float, begin: datetime, *, whole_task: bool) -> Limit:
-    return Limit(seconds, begin + timedelta(seconds=seconds), whole_task)
