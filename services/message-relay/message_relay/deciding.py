@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from message_relay.records import Recorded
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
@@ -27,7 +28,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A sandbox that takes no message any more, and why, for people to read."""
+    """A sandbox that takes no message, now or ever, and why, for people to read."""
 
     reason: str
 
@@ -49,11 +50,23 @@ def accepted(command: Envelope[SendMessage], at: datetime) -> InboxMessage:
     )
 
 
-def ended(sandbox: str, state: SandboxState | None) -> Ended | None:
-    """Why nothing can reach this sandbox, ever; None if something may. `state` is None for one that is unknown."""
-    if state is None:
+def ended(sandbox: str, known: Recorded | None) -> Ended | None:
+    """Why no message can reach anybody in this sandbox, ever; None if one may. `known` is None for one that is unknown.
+
+    A paused one may go on, and what is sent to it waits.
+    """
+    if known is None:
         return Ended(f"there is no sandbox {sandbox}")
-    return Ended(f"sandbox {sandbox} is {state}") if state in SANDBOX_ENDED else None
+    if known.state not in SANDBOX_ENDED:
+        return Ended(f"there is no agent in sandbox {sandbox}: it was made without a task") if not known.task else None
+    why = f" ({known.reason})" if known.reason else ""
+    over = f": attempt {known.attempt} of {known.task} is over" if known.task else ""
+    return Ended(f"sandbox {sandbox} is {known.state}{why}{over}")
+
+
+def may_hear(known: Recorded | None) -> bool:
+    """Whether there is any use in speaking to its worker now: a frozen one would hear it later, perhaps too late."""
+    return known is None or known.state is not SandboxState.PAUSED
 
 
 def next_step(message: InboxMessage, now: datetime, gone: Ended | None) -> Step:

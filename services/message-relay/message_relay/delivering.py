@@ -66,6 +66,7 @@ class Delivering:
                 await stack.enter_async_context(self._hearing("*", "*", "message.queued", start=True))
                 await stack.enter_async_context(self._hearing("*", "*", "sandbox.terminated", start=False))
                 await stack.enter_async_context(self._hearing("*", "*", "sandbox.failed", start=False))
+                await stack.enter_async_context(self._hearing("*", "*", "sandbox.resumed", start=False))
                 await self._look_through_on()
         except LeaseLostError:
             _log.warning("another delivers now")
@@ -108,7 +109,7 @@ class Delivering:
             self._woken.pop(key, None)
 
     async def _wait_for_its_return(self, key: Key, woken: asyncio.Event) -> None:
-        """Try again whenever the worker says something, and now and then; return when nothing waits any more."""
+        """Try again whenever the worker says something or goes on, and now and then, until nothing waits any more."""
         clock = asyncio.get_running_loop().time
         attempt, due = 0, clock()
         async with self._hearing(*key, "agent.*", start=False):

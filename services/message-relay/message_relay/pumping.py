@@ -6,9 +6,19 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from message_relay.deciding import Ended, Step, acknowledged, delivered, ended, expired, next_step, rejection
+from message_relay.deciding import (
+    Ended,
+    Step,
+    acknowledged,
+    delivered,
+    ended,
+    expired,
+    may_hear,
+    next_step,
+    rejection,
+)
 from message_relay.inbox import Inbox, Key, Waiting
-from message_relay.records import state_of
+from message_relay.records import recorded_of
 from message_relay.saying import ACKNOWLEDGED, ENDED, Saying
 from sandherd.bus.connection import Bus, NoResponderError, RequestTimeoutError
 from sandherd.contracts.delivery import InboxMessage, Receipt
@@ -35,20 +45,22 @@ class Pump:
         self._check = check
 
     async def drain(self, key: Key) -> bool:
-        """Hand over everything that waits, in order. False if the worker is away and something is left."""
-        gone: Ended | None = None
+        """Hand over everything that waits, in order. False if the worker is away or frozen, and something is left."""
+        known = await recorded_of(self._bus, *key)
         while (waiting := await self._inbox.first(key)) is not None:
             self._check()
-            step = next_step(waiting.message, datetime.now(UTC), gone)
+            step = next_step(waiting.message, datetime.now(UTC), ended(key[1], known))
             if step is Step.HAND:
+                if not may_hear(known):
+                    return False
                 receipt = await self._hand(waiting.message)
                 if receipt is not None:
                     await self._conclude(waiting, receipt)
                     continue
-                gone = ended(key[1], await state_of(self._bus, *key))
-                if gone is None:
+                known = await recorded_of(self._bus, *key)
+                if ended(key[1], known) is None:
                     return False
-            await self._give_up(waiting, gone)
+            await self._give_up(waiting, ended(key[1], known))
         return True
 
     async def expire(self, key: Key) -> datetime | None:

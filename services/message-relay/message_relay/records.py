@@ -1,7 +1,8 @@
-"""The spawner's record of a sandbox, as far as the relay reads it: its state."""
+"""The spawner's record of a sandbox, as far as the relay reads it: how it stands, and whose it is."""
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 
 import nats.errors
@@ -16,8 +17,18 @@ _SUBJECT: Final = "$KV.sandboxes"
 _log: Final = logs.get("records")
 
 
-async def state_of(bus: Bus, project: str, sandbox: str) -> SandboxState | None:
-    """Where the sandbox is in its life; None if there is no such one. Waits for the broker as long as it takes."""
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A sandbox as its record has it. Without a task there is no agent in it."""
+
+    state: SandboxState
+    task: str | None = None
+    attempt: int = 1
+    reason: str | None = None
+
+
+async def recorded_of(bus: Bus, project: str, sandbox: str) -> Recorded | None:
+    """How the sandbox stands; None if there is no such one. Waits for the broker as long as it takes."""
     attempt = 0
     while True:
         try:
@@ -28,12 +39,21 @@ async def state_of(bus: Bus, project: str, sandbox: str) -> SandboxState | None:
         attempt += 1
 
 
-async def _read(bus: Bus, project: str, sandbox: str) -> SandboxState | None:
+async def _read(bus: Bus, project: str, sandbox: str) -> Recorded | None:
     try:
         last = await bus.js.get_last_msg(_STREAM, f"{_SUBJECT}.{project}.{sandbox}", direct=True)
     except nats.js.errors.NotFoundError:
         return None
     if "KV-Operation" in (last.headers or {}):
         return None
-    record: dict[str, Any] = json.loads(last.data or b"{}")
-    return SandboxState(record["state"])
+    return recorded(json.loads(last.data or b"{}"))
+
+
+def recorded(record: dict[str, Any]) -> Recorded:
+    """Read a record, in which everything that is at its default is left out: the first state, and no task."""
+    return Recorded(
+        state=SandboxState(record.get("state", SandboxState.REQUESTED)),
+        task=record.get("task"),
+        attempt=record.get("attempt", 1),
+        reason=record.get("reason"),
+    )

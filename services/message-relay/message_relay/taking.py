@@ -8,7 +8,7 @@ from typing import cast
 
 from message_relay.deciding import accepted, ended, queued, rejection
 from message_relay.inbox import Inbox, Key
-from message_relay.records import state_of
+from message_relay.records import recorded_of
 from message_relay.saying import BEGUN, Saying
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import DONE, Delivery, Outcome
@@ -41,7 +41,7 @@ class Taking:
         A command that comes again was perhaps kept before a relay was killed, and even delivered. So it is kept again
         whatever has become of its sandbox: the pump ends it, with the number that an end has.
         """
-        gone = ended(message.sandbox, await state_of(self._bus, message.project, message.sandbox))
+        gone = ended(message.sandbox, await recorded_of(self._bus, message.project, message.sandbox))
         if gone is not None and first_time:
             await self._saying.say(message, BEGUN, rejection(message, gone.reason), datetime.now(UTC))
             return DONE

@@ -17,7 +17,8 @@ from sandherd.bus.service import Service
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
-from sandherd.contracts.events.lifecycle import SandboxTerminated
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.lifecycle import SandboxResumed, SandboxTerminated
 from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
@@ -100,17 +101,28 @@ class World:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self.changed.wait(), 1)
 
-    async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING) -> str:
-        payload = json.dumps({"state": state, "sandbox": sandbox, "more": [1]}).encode()
+    async def record(self, sandbox: str, state: SandboxState = SandboxState.RUNNING, **fields: Any) -> str:
+        """As the spawner writes it: what is at its default is left out."""
+        known = {"task": "task-1", "state": state} | fields
+        record = {key: value for key, value in known.items() if value not in {None, SandboxState.REQUESTED}}
+        payload = json.dumps({"sandbox": sandbox, "more": [1]} | record).encode()
         await self.spawner.js.publish(f"$KV.sandboxes.{PROJECT}.{sandbox}", payload)
         return sandbox
 
-    async def end(self, sandbox: str) -> None:
+    async def end(self, sandbox: str, **fields: Any) -> None:
         """The spawner ends a sandbox: the record first, then the event."""
-        await self.record(sandbox, SandboxState.TERMINATED)
+        await self.record(sandbox, SandboxState.TERMINATED, **fields)
+        await self.by_spawner(sandbox, SandboxTerminated(runtime="process", reason="test"))
+
+    async def go_on(self, sandbox: str) -> None:
+        """The spawner lets a paused sandbox go on."""
+        await self.record(sandbox)
+        await self.by_spawner(sandbox, SandboxResumed(runtime="process"))
+
+    async def by_spawner(self, sandbox: str, data: EventData) -> None:
         event = wrap(
-            SandboxTerminated(runtime="process", reason="test"),
-            "sandbox.terminated",
+            data,
+            data.type,
             source=f"/sandherd/spawner/{sandbox}",
             sequence=1,
             project=PROJECT,

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from message_relay.deciding import Ended, Step, accepted, ended, next_step
+from message_relay.deciding import Ended, Step, accepted, ended, may_hear, next_step
+from message_relay.records import Recorded, recorded
 from message_relay.saying import event_id, event_of
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage
@@ -45,8 +46,35 @@ def test_a_sandbox_that_is_gone_rejects_even_what_has_expired() -> None:
 @pytest.mark.parametrize("state", list(SandboxState))
 def test_only_an_ended_or_unknown_sandbox_takes_no_messages(state: SandboxState) -> None:
     """One that is being made, is paused or is stopping may still get its messages; its worker decides."""
-    assert (ended("sbx-1", state) is not None) == (state in SANDBOX_ENDED)
-    assert ended("sbx-1", None) is not None
+    assert (ended("sbx-1", Recorded(state, "task-1")) is not None) == (state in SANDBOX_ENDED)
+    assert ended("sbx-1", None) == Ended("there is no sandbox sbx-1")
+
+
+@pytest.mark.parametrize("state", list(SandboxState))
+def test_where_no_agent_is_nobody_hears(state: SandboxState) -> None:
+    """A sandbox without a task takes no message in any state, and the reason says so or that it has ended."""
+    gone = ended("sbx-1", Recorded(state))
+    assert gone is not None
+    assert ("no agent in sandbox sbx-1" in gone.reason) == (state not in SANDBOX_ENDED)
+
+
+def test_the_reason_names_the_attempt_that_is_over() -> None:
+    """Whoever spoke to the sandbox of an attempt that failed learns that, and why it ended."""
+    gone = ended("sbx-1", Recorded(SandboxState.TERMINATED, "task-7", 2, "dead"))
+    assert gone == Ended("sandbox sbx-1 is terminated (dead): attempt 2 of task-7 is over")
+
+
+@pytest.mark.parametrize("state", list(SandboxState))
+def test_only_a_frozen_worker_is_not_spoken_to(state: SandboxState) -> None:
+    """It would hear the message when it goes on, perhaps long after the message was said to have expired."""
+    assert may_hear(Recorded(state, "task-1")) == (state is not SandboxState.PAUSED)
+
+
+def test_a_record_is_read_without_what_is_at_its_default() -> None:
+    """The spawner writes neither the first state, nor the first attempt, nor the lack of a task."""
+    assert recorded({"sandbox": "sbx-1"}) == Recorded(SandboxState.REQUESTED)
+    whole = {"state": "failed", "task": "task-1", "attempt": 3, "reason": "dead", "more": []}
+    assert recorded(whole) == Recorded(SandboxState.FAILED, "task-1", 3, "dead")
 
 
 def test_a_step_that_is_done_twice_is_one_event() -> None:
