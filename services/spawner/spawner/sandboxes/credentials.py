@@ -7,10 +7,12 @@ from typing import Final, Protocol
 from sandherd.bus.service import Asked
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.states import SANDBOX_ENDING
 from sandherd.telemetry import logs
 from spawner.live import Live
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord, WorkerKey
+from spawner.tasks.record import TaskRecord
 
 _log: Final = logs.get("credentials")
 
@@ -57,7 +59,33 @@ class Credentials:
         if held is None or refusals:
             raise _refused(sandbox, refusals[0] if refusals else "there is no such sandbox")
         token, expires_at = self._minter.mint_worker(project, sandbox, asked.request.public_key, self._life)
-        return CredentialGrant(jwt=token, expires_at=expires_at)
+        return CredentialGrant(
+            jwt=token,
+            expires_at=expires_at,
+            may_start=await self._may_start(held.record),
+            joiner=self._new_joiner(held.record, now),
+        )
+
+    async def _may_start(self, sandbox: SandboxRecord) -> bool:
+        """Read after the key was noted: an attempt that is over by then will not be begun with it."""
+        task = await self._live.load_task(sandbox)
+        return may_start(sandbox, task.record if task else None)
+
+    def _new_joiner(self, sandbox: SandboxRecord, now: datetime) -> str | None:
+        """With each answer again, as long as the first may run out too early: an answer may be lost on its way."""
+        until = decisions.joiner_end(sandbox.expires_at)
+        if until is None or sandbox.joiner_until is None or until <= sandbox.joiner_until:
+            return None
+        return self._minter.mint_joiner(sandbox.project, sandbox.sandbox, (until - now).total_seconds())
+
+
+def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
+    """Whether its agent may be started now: it is wanted, and its task's current attempt is in it and goes on."""
+    if sandbox.state in SANDBOX_ENDING:
+        return False
+    if sandbox.task is None:
+        return True
+    return task is not None and task.sandbox == sandbox.sandbox and not task.ended
 
 
 def refusal(record: SandboxRecord, fence: int, asked_with: int) -> str | None:
