@@ -19,8 +19,17 @@ async def test_the_last_ping_follows_what_was_said_before(herd: Broker, monkeypa
         written: list[bytes] = []
         transport: Any = bus.client._transport
         write, writelines = transport.write, transport.writelines
-        monkeypatch.setattr(transport, "write", lambda data: (written.append(data), write(data)))
-        monkeypatch.setattr(transport, "writelines", lambda lines: (written.extend(lines), writelines(lines)))
+
+        def on_write(data: bytes) -> None:
+            written.append(data)
+            write(data)
+
+        def on_writelines(lines: list[bytes]) -> None:
+            written.extend(lines)
+            writelines(lines)
+
+        monkeypatch.setattr(transport, "write", on_write)
+        monkeypatch.setattr(transport, "writelines", on_writelines)
         await bus.client.subscribe(SUBJECT)
         await bus.settle()
     said = b"".join(written).decode()
