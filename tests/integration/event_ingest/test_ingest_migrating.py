@@ -8,7 +8,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from event_ingest.answers.records import answer_sandboxes, answer_tasks
 from event_ingest.migrating import Migration, MigrationRefusedError, migrate, read_migrations
+from sandherd.contracts.requests import PastSandboxes, PastTasks
 from sandherd.stack.postgres import PostgresServer
 
 ONE = Migration(1, "one", "create table one (n int)")
@@ -45,6 +47,31 @@ async def test_each_file_once_and_later_ones_on_top(empty: str) -> None:
     assert await _with(empty, ONE) == []
     assert await _with(empty, ONE, TWO) == [2]
     assert await _with(empty, ONE, TWO) == []
+
+
+_OLD_ROWS = """
+insert into tasks (project, task, state, state_sequence, state_at, attempt, text, harness, runtime, submitted_at,
+    sandbox, sandbox_sequence, started_at, started_sequence)
+values ('p', 'task-1', 'completed', 4, now(), 1, 't', 'command', 'process', now(), 'sbx-1', 4, now(), 3);
+insert into sandboxes (project, sandbox, state, state_sequence, attempt, requested_at)
+values ('p', 'sbx-1', 'terminated', 5, 1, now());
+"""
+
+
+async def test_what_was_stored_before_attempts_were_kept_is_still_answered(empty: str) -> None:
+    """Rows of the schema before, migrated: a task with its sandbox and start, and nothing made up."""
+    await _with(empty, *read_migrations()[:2])
+    connection = await asyncpg.connect(empty)
+    try:
+        await connection.execute(_OLD_ROWS)
+        assert await migrate(connection) == [migration.number for migration in read_migrations()[2:]]
+        [task] = (await answer_tasks(connection, PastTasks(), "p", 1_000_000)).tasks
+        [box] = (await answer_sandboxes(connection, PastSandboxes(), "p", 1_000_000)).sandboxes
+    finally:
+        await connection.close()
+    assert (task.sandbox, task.priority, task.depends_on, task.max_attempts) == ("sbx-1", "normal", [], 1)
+    assert task.started_at is not None
+    assert (box.state, box.expires_at, box.profile, box.warm) == ("terminated", None, None, False)
 
 
 async def test_two_replicas_at_once(empty: str) -> None:
