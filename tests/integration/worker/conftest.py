@@ -1,6 +1,7 @@
 """One sandbox without a spawner: a real worker process, a real broker, and a desk that gives out credentials."""
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -14,15 +15,26 @@ import nats.js.errors
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Registrar
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
 from sandherd.contracts.reading import read_event
-from sandherd.contracts.requests import AskCredential
-from sandherd.contracts.subjects import CREDENTIAL, DELIVER, OUTPUT, Principal
+from sandherd.contracts.requests import (
+    INLINE_BYTES,
+    ArtifactPiece,
+    AskCredential,
+    ExecState,
+    Fetch,
+    Reply,
+    Request,
+    WorkerExec,
+    WorkerExecStatus,
+)
+from sandherd.contracts.subjects import ARTIFACT, CREDENTIAL, DELIVER, FETCH, OUTPUT, Principal
 from sandherd.stack.broker import Broker
 
 PROJECT = "default"
@@ -52,9 +64,36 @@ class Desk:
         self.joiner: str | None = None
         self.refusal: Problem | None = None
         self.asked: list[AskCredential] = []
+        self.fetched: list[Fetch] = []
+        self.delay: asyncio.Event | None = None
+
+    @property
+    def bus(self) -> Bus:
+        """The spawner's connection."""
+        return self._bus
 
     async def open(self) -> None:
         await self._bus.client.subscribe(CREDENTIAL.pattern(), cb=self._answer)
+        await self._bus.client.subscribe(FETCH.pattern(), cb=self._hand_on)
+
+    async def _hand_on(self, request: Msg) -> None:
+        """The next piece of an artifact, as the spawner gives it."""
+        names = FETCH.match(request.subject)
+        assert names is not None
+        question = Fetch.model_validate_json(request.data)
+        self.fetched.append(question)
+        if self.delay is not None and question.after:
+            await self.delay.wait()
+        subject = ARTIFACT.fill(project=names["project"], sandbox=question.owner, artifact=question.artifact)
+        reply: Reply[ArtifactPiece]
+        try:
+            found = await self._bus.js.get_msg("ARTIFACTS", seq=question.after + 1, subject=subject, next=True)
+        except nats.js.errors.NotFoundError:
+            reply = Reply(error=Problem(code=Code.NOT_FOUND, message="there is no such piece"))
+        else:
+            index = int((found.headers or {})["Nats-Msg-Id"].rpartition("-")[2])
+            reply = Reply(ok=ArtifactPiece(data=found.data or b"", index=index, after=found.seq or 0))
+        await request.respond(reply.model_dump_json(exclude_none=True).encode())
 
     def refuse(self) -> None:
         self.refusal = Problem(code=Code.REFUSED, message="the sandbox has ended")
@@ -98,6 +137,48 @@ class Sandbox:
     def python(self, script: str, **fields: Any) -> None:
         """The agent is this Python program."""
         self.program([sys.executable, "-c", script], **fields)
+
+    def bare(self, **fields: Any) -> None:
+        """There is no task."""
+        self.environment["SANDHERD_TASK_ID"] = ""
+        (self.state / "task.json").write_text(json.dumps(fields))
+
+    async def ask(self, question: Request[Any], patience: float = 30.0) -> Any:
+        """Ask its worker, again and again until it answers, as the spawner does."""
+
+        async def once() -> Any:
+            try:
+                return await self.desk.bus.ask(question, PROJECT, sandbox=self.name, timeout=10)
+            except (NoResponderError, RequestTimeoutError):
+                return None
+
+        return await _eventually(once, "an answer", patience)
+
+    async def exec(self, *command: str, **fields: Any) -> ExecState:
+        """Run a command to its end; its whole output is in the answer."""
+        name = new_name("exc")
+        state = await self.ask(WorkerExec(exec=name, command=list(command), **fields))
+        output = list(state.output)
+        while not state.complete:
+            state = await self.ask(WorkerExecStatus(exec=name, offset=state.next_offset))
+            output += state.output
+        return state.model_copy(update={"output": output})
+
+    async def put_aside(self, content: bytes) -> ArtifactRef:
+        """Large bytes for an upload, as the spawner holds them."""
+        name, size = new_name("upl"), INLINE_BYTES
+        subject = ARTIFACT.fill(project=PROJECT, sandbox=self.name, artifact=name)
+        pieces = [content[start : start + size] for start in range(0, len(content), size)]
+        for index, piece in reversed(list(enumerate(pieces))):
+            await self.desk.bus.publish_stored(subject, piece, msg_id=f"{name}-{index}", headers={"Nats-TTL": "3600s"})
+        digest = hashlib.sha256(content).hexdigest()
+        return ArtifactRef(artifact=name, subject=subject, size=len(content), sha256=digest, chunks=len(pieces))
+
+    async def taken(self, reference: ArtifactRef) -> bytes:
+        """The bytes of an artifact, as the broker has them."""
+        stored = await self.stored(reference.subject)
+        pieces = {int(headers["Nats-Msg-Id"].rpartition("-")[2]): data for _, data, headers in stored}
+        return b"".join(pieces[index] for index in range(reference.chunks))
 
     def program(self, argv: list[str], **fields: Any) -> None:
         spec = {"text": "do it", "harness": {"kind": "command", "argv": argv}, **fields}

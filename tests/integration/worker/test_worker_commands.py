@@ -1,0 +1,224 @@
+"""Commands in a sandbox, asked of a real worker over a real broker."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import RefusedError
+from sandherd.contracts.requests import (
+    ExecState,
+    WorkerExec,
+    WorkerExecKill,
+    WorkerExecStatus,
+)
+from sandherd.contracts.subjects import sandbox_request_subject
+from sandherd_worker.access.commands import MOST_RUNNING
+
+SECRET = "correct-horse-battery-staple"
+
+
+@pytest.fixture
+async def bare(sandbox: Any) -> Any:
+    """A sandbox without a task, whose worker runs."""
+    sandbox.bare(env={"COLOUR": "green", "PASSPHRASE": SECRET}, secret_env=["PASSPHRASE"], files={"a/b.txt": "hi\n"})
+    return await sandbox.start()
+
+
+def written(state: ExecState, stream: str = "stdout") -> bytes:
+    return b"".join(piece.data for piece in state.output if piece.stream == stream)
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs. One that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_a_command_runs_in_the_work_tree_and_tells_both_its_outputs(bare: Any) -> None:
+    """With the sandbox's variables and its own, its standard input, and its exit code; and it is said as events."""
+    script = "pwd; echo $COLOUR $SIZE; cat; cat b.txt; echo oh >&2; exit 3"
+    state = await bare.exec("/bin/sh", "-c", script, cwd="a", env={"SIZE": "5"}, stdin=b"given\n")
+    assert (state.state, state.exit_code, state.signal) == ("exited", 3, None)
+    assert written(state) == f"{bare.work}/a\ngreen 5\ngiven\nhi\n".encode()
+    assert written(state, "stderr") == b"oh\n"
+    assert state.started_at <= state.ended_at
+    completed = (await bare.event("exec_completed")).data
+    assert (completed.exec_id, completed.state, completed.exit_code) == (state.exec, "exited", 3)
+    assert completed.output_bytes == len(written(state)) + 3
+    started = (await bare.event("exec_started")).data
+    assert (started.exec_id, started.command[0], started.cwd) == (state.exec, "/bin/sh", "a")
+
+
+async def test_no_credential_of_the_worker_reaches_a_command(bare: Any) -> None:
+    """Neither the broker's address nor the way to its credentials is in its environment."""
+    variables = written(await bare.exec("/usr/bin/env")).decode()
+    assert f"SANDHERD_SANDBOX_ID={bare.name}" in variables
+    assert "NATS_URL" not in variables
+    assert "SANDHERD_CREDENTIALS" not in variables
+
+
+async def test_binary_output_comes_as_it_is(bare: Any) -> None:
+    """Every byte there is, also what is no UTF-8."""
+    program = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 64)"
+    assert written(await bare.exec(sys.executable, "-c", program)) == bytes(range(256)) * 64
+
+
+async def test_two_mebibytes_of_output_come_whole_and_in_order(bare: Any) -> None:
+    """Piece by piece, each asked for from where the last ended."""
+    lines = "".join(f"line {number}\n" for number in range(200_000)).encode()
+    state = await bare.exec(sys.executable, "-c", "for n in range(200_000): print('line', n)")
+    assert len(lines) > 2 * 1024 * 1024
+    assert written(state) == lines
+    assert state.dropped_bytes == 0
+
+
+async def test_a_known_secret_does_not_leave_through_a_command(bare: Any) -> None:
+    """It is cut out of the output, also in two halves, and out of the events."""
+    script = "printf correct-horse; sleep 0.2; echo -battery-staple; echo $PASSPHRASE >&2"
+    state = await bare.exec("/bin/sh", "-c", script)
+    assert (written(state), written(state, "stderr")) == (b"[redacted]\n", b"[redacted]\n")
+    await bare.exec("/bin/echo", SECRET)
+    events = await bare.events("exec_started")
+    assert SECRET not in str(events)
+
+
+async def test_the_same_command_asked_twice_runs_once(bare: Any) -> None:
+    """Its name says that it is the same; another command of that name is refused."""
+    question = WorkerExec(exec="exc-1", command=["/bin/sh", "-c", "echo x >> runs"])
+    first, second = await asyncio.gather(bare.ask(question), bare.ask(question))
+    assert first.exec == second.exec == "exc-1"
+    assert (await bare.ask(question)).state == "exited"
+    assert (bare.work / "runs").read_text() == "x\n"
+    with pytest.raises(RefusedError) as refusal:
+        await bare.ask(WorkerExec(exec="exc-1", command=["/bin/true"]))
+    assert refusal.value.problem.code == "conflict"
+
+
+async def test_a_killed_command_takes_all_it_started_with_it(bare: Any, eventually: Any) -> None:
+    """Also a grandchild in a session of its own whose parent has gone."""
+    script = "setsid sh -c 'sleep 600 & echo $! > orphan; exit' & sleep 600 & echo $! > child; echo up; wait; sleep 600"
+    started = await bare.ask(WorkerExec(exec="exc-1", command=["/bin/sh", "-c", script]))
+    assert started.state == "running"
+    await eventually(lambda: (bare.work / "orphan").exists() and (bare.work / "orphan").read_text(), "the orphan")
+    processes = [int((bare.work / name).read_text()) for name in ("child", "orphan")]
+    assert all(alive(process) for process in processes)
+    await bare.ask(WorkerExecKill(exec="exc-1", signal="KILL"))
+    await eventually(lambda: not any(alive(process) for process in processes), "their end")
+    state = await bare.ask(WorkerExecStatus(exec="exc-1"))
+    assert (state.state, state.signal, state.complete) == ("killed", 9, True)
+    assert written(state) == b"up\n"
+
+
+async def test_what_a_command_leaves_running_ends_with_it(bare: Any, eventually: Any) -> None:
+    """A background process does not keep the command from ending, nor outlive it."""
+    state = await bare.exec("/bin/sh", "-c", "sleep 600 & echo $!")
+    assert state.state == "exited"
+    assert not alive(int(written(state)))
+
+
+async def test_a_command_ends_when_its_time_is_up(bare: Any) -> None:
+    """Also one that does not hear SIGTERM."""
+    state = await bare.exec("/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done", timeout_seconds=1)
+    assert (state.state, state.signal) == ("timed_out", 9)
+    assert written(state) == b"up\n"
+    assert (await bare.event("exec_completed")).data.state == "timed_out"
+
+
+async def test_a_command_that_can_not_start_says_why(bare: Any) -> None:
+    """The answer is a state like any other."""
+    state = await bare.exec("/no/such/program")
+    assert (state.state, state.error) == ("failed", "/no/such/program: No such file or directory")
+    assert (await bare.event("exec_completed")).data.state == "failed"
+
+
+@pytest.mark.parametrize("cwd", ["..", "/tmp", "a/../../x", "out"])
+async def test_a_command_does_not_start_outside_of_the_work_tree(bare: Any, cwd: str) -> None:
+    """Nor where a link leads out of it."""
+    (bare.work / "out").symlink_to("/tmp")
+    with pytest.raises(RefusedError) as refusal:
+        await bare.exec("/bin/true", cwd=cwd)
+    assert (refusal.value.problem.code, refusal.value.problem.field) == ("refused", "cwd")
+
+
+async def test_too_many_commands_at_once_are_refused(bare: Any) -> None:
+    """With what to do about it; those that run are not harmed, and a place that is free again is given."""
+    for number in range(MOST_RUNNING):
+        await bare.ask(WorkerExec(exec=f"exc-{number}", command=["/bin/sleep", "600"], wait_seconds=0))
+    with pytest.raises(RefusedError) as refusal:
+        await bare.ask(WorkerExec(exec="exc-more", command=["/bin/true"]))
+    assert (refusal.value.problem.code, bool(refusal.value.problem.remedy)) == ("conflict", True)
+    await bare.ask(WorkerExecKill(exec="exc-0", signal="KILL"))
+    await bare.ask(WorkerExecStatus(exec="exc-0"))
+    assert (await bare.exec("/bin/true")).state == "exited"
+
+
+async def test_rubbish_is_refused_and_harms_nothing(bare: Any) -> None:
+    """Whatever is sent on the worker's subjects, there is a reply, and the next question is answered."""
+    assert (await bare.exec("/bin/true")).exit_code == 0
+    for verb in ("exec", "exec_status", "exec_kill", "list_files", "upload", "download"):
+        subject = sandbox_request_subject(f"worker.{verb}", "default", bare.name)
+        for document in (b"", b"\xff\x00", b"[]", b'{"exec": 5}', b'{"path": "a\\u0000"}', b'{"x":' * 5000):
+            reply = await bare.desk.bus.request(subject, document, timeout=10)
+            assert b'"error"' in reply, (verb, document[:20], reply)
+    with pytest.raises(RefusedError) as refusal:
+        await bare.ask(WorkerExecStatus(exec="exc-nobody"))
+    assert refusal.value.problem.code == "not_found"
+    assert (await bare.exec("/bin/true")).exit_code == 0
+
+
+async def test_a_command_runs_beside_the_agent_and_neither_ends_the_other(sandbox: Any, eventually: Any) -> None:
+    """The agent's end takes nothing of a command with it, while the sandbox lingers; the worker's end does."""
+    sandbox.task("while ! test -e enough; do sleep 0.05; done", linger_seconds=600)
+    await sandbox.start()
+    command = ["/bin/sh", "-c", "sleep 600 & echo $! > child; wait"]
+    await sandbox.ask(WorkerExec(exec="exc-1", command=command, wait_seconds=0))
+    child = int(
+        await eventually(lambda: (sandbox.work / "child").exists() and (sandbox.work / "child").read_text(), "")
+    )
+    assert (await sandbox.exec("/bin/sh", "-c", "touch enough")).exit_code == 0
+    await sandbox.event("waiting")
+    assert (await sandbox.ask(WorkerExecStatus(exec="exc-1", wait_seconds=0))).state == "running"
+    assert alive(child)
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    assert not alive(child)
+    kinds = [event.type.removeprefix("agent.") for event in await sandbox.events()]
+    assert kinds[-2:] == ["exec_completed", "shutdown"]
+    assert kinds.count("exec_started") == kinds.count("exec_completed") == 2
+
+
+@pytest.mark.faults
+async def test_a_command_goes_on_while_the_broker_is_away(bare: Any, herd: Any, eventually: Any) -> None:
+    """Killed and started again in the middle, nothing of its output is missing, and it has run once."""
+    command = ["/bin/sh", "-c", "echo x >> runs; echo one; while ! test -e go; do sleep 0.05; done; echo two"]
+    assert written(await bare.ask(WorkerExec(exec="exc-1", command=command))) == b"one\n"
+    await herd.kill()
+    (bare.work / "go").touch()
+    await herd.restart()
+    state = await bare.ask(WorkerExecStatus(exec="exc-1"), 60)
+    while not state.complete:
+        state = await bare.ask(WorkerExecStatus(exec="exc-1"), 60)
+    assert written(state) == b"one\ntwo\n"
+    assert (bare.work / "runs").read_text() == "x\n"
+    assert (await bare.event("exec_completed")).data.exit_code == 0
+
+
+@pytest.mark.faults
+async def test_a_command_whose_worker_was_killed_is_ended_and_said_to_have_failed(bare: Any, eventually: Any) -> None:
+    """The recovery leaves nothing of it running, and no command without an end."""
+    await bare.ask(WorkerExec(exec="exc-1", command=["/bin/sh", "-c", "sleep 600 & echo $! > child; wait"]))
+    child = int(await eventually(lambda: (bare.work / "child").exists() and (bare.work / "child").read_text(), "it"))
+    await bare.event("exec_started")
+    bare.signal(signal.SIGKILL)
+    await bare.ended()
+    assert await bare.run("--recover", SANDHERD_LOST_SIGNAL="9") == 0
+    assert not alive(child)
+    kinds = [event.type.removeprefix("agent.") for event in await bare.events()]
+    assert kinds[-2:] == ["exec_completed", "shutdown"]
+    assert (await bare.event("exec_completed")).data.state == "failed"
