@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from sandherd.bus.lease import Lease
+from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.telemetry import logs
 from spawner.live import Live
@@ -100,6 +101,6 @@ def _without_sandbox(sandbox: str | None, now: datetime) -> Callable[[TaskRecord
     def decide(record: TaskRecord) -> TaskRecord:
         if record.ended or record.sandbox != sandbox:
             return record
-        return of_task.failed(record, f"the record of {sandbox} is gone", "sandbox_lost", now)
+        return of_task.attempt_failed(record, f"the record of {sandbox} is gone", ErrorType.SANDBOX_LOST, now)
 
     return decide

@@ -5,10 +5,12 @@ from typing import Final
 
 from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.events import EventData
+from sandherd.contracts.events import ArtifactRef, EventData
+from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.states import TaskState
+from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs
 from sandherd.telemetry.traces import record, span
 from spawner.live import Live
@@ -50,6 +52,8 @@ class Agents:
                 await self._started(event, held.record)
             case AgentCompleted() | AgentFailed() as outcome:
                 await self._ended(event, held.record, outcome)
+            case AgentWorkSaved() | AgentTranscriptSaved() as saved:
+                await self._saved(event, held.record, saved)
             case AgentShutdown() as last:
                 _log.info("last word", sandbox=event.subject, reason=last.reason)
             case _:
@@ -77,6 +81,20 @@ class Agents:
         begun = sandbox.running_at or sandbox.requested_at
         record("agent runs", event.traceparent, begun, now, sandbox=event.subject, outcome=event.type)
 
+    async def _saved(
+        self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentWorkSaved | AgentTranscriptSaved
+    ) -> None:
+        """Something was put by for the next attempt: also after the end of this one, for whichever comes next."""
+        if saved.artifact is None:
+            return
+        if not lies_with(saved.artifact, sandbox):
+            self._late(event, "not_its_own")
+            return
+        left = {"work" if isinstance(saved, AgentWorkSaved) else "transcript": saved.artifact}
+        held = await self._live.change_task_of(sandbox, lambda task: of_task.left(task, sandbox.sandbox, left))
+        if held and not of_task.has_left(held.record, sandbox.sandbox):
+            self._late(event, "old_attempt")
+
     async def _move_task(self, event: Envelope[EventData], sandbox: SandboxRecord, move: Move) -> None:
         reasons: list[str] = []
 
@@ -85,6 +103,8 @@ class Agents:
             reasons[:] = [reason] if reason else []
             return task if reason else move(task)
 
+        if sandbox.task is None:
+            return
         held = await self._live.change_task_of(sandbox, decide)
         for reason in reasons if held else ["unknown_task"]:
             self._late(event, reason)
@@ -92,6 +112,12 @@ class Agents:
     def _late(self, event: Envelope[EventData], reason: str) -> None:
         self._live.meters.count("sandherd_late_events_total", reason=reason)
         _log.info("late event", type=event.type, sandbox=event.subject, reason=reason, id=str(event.id))
+
+
+def lies_with(artifact: ArtifactRef, sandbox: SandboxRecord) -> bool:
+    """Whether it is the sandbox's own: a worker may not have another's handed to the next attempt of its task."""
+    named = ARTIFACT.match(artifact.subject)
+    return named is not None and (named["project"], named["sandbox"]) == (sandbox.project, sandbox.sandbox)
 
 
 def lateness(event: Envelope[EventData], sandbox: SandboxRecord, task: TaskRecord) -> str | None:

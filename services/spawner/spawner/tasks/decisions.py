@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from sandherd.contracts.commands import CancelTask, SubmitTask
 from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, Outcome
 from sandherd.contracts.events.lifecycle import (
     TaskAssigned,
@@ -121,6 +122,23 @@ def failed(
     )
     said = TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
     return moved.saying(now, said).forgetting()
+
+
+def left(record: TaskRecord, sandbox: str, what: dict[str, ArtifactRef]) -> TaskRecord:
+    """This sandbox has put something by: its `work` or its `transcript`. Only the last attempt's is of use."""
+    if not has_left(record, sandbox):
+        return record
+    if record.sandbox == sandbox:
+        changed = record.model_copy(update=dict(what))
+    else:
+        previous = record.previous and record.previous.model_copy(update=dict(what))
+        changed = record.model_copy(update={"previous": previous})
+    return record if changed == record else changed
+
+
+def has_left(record: TaskRecord, sandbox: str) -> bool:
+    """Whether what this sandbox puts by is of use: it is of the current attempt, or of the one before."""
+    return sandbox in {record.sandbox, record.previous.sandbox if record.previous else None}
 
 
 def cancelled(record: TaskRecord, command: CancelTask, now: datetime) -> TaskRecord:
