@@ -159,6 +159,8 @@ def unpack(archive: IO[bytes], folder: Path, limit: int) -> int:
                 size += member.size
                 if size > limit:
                     raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes")
+                if member.name.startswith("/"):
+                    raise tarfile.AbsolutePathError(member)
                 tar.extract(member, folder, filter="data")
                 files += not member.isdir()
     except tarfile.FilterError as error:

@@ -12,7 +12,6 @@ _STOP_GRACE: Final = 10.0
 _MIB: Final = 1024 * 1024
 _SPOOL_MB: Final = 512
 _WORK_BYTES: Final = 64 * _MIB
-_FILE_BYTES: Final = 256 * _MIB
 
 
 class AssignmentError(ValueError):
@@ -47,8 +46,6 @@ class Assignment:
     """Where it is put for the agent to look at."""
     max_work_bytes: int
     """The largest archive of the work tree that is put by after an attempt that failed; 0 for none at all."""
-    max_file_bytes: int
-    """The largest file or archive that goes into the sandbox or out of it."""
     spool_limit: int
     """What the spool may weigh, in bytes."""
     log_level: str
@@ -80,7 +77,6 @@ class Assignment:
             previous_file=_path(environ, "SANDHERD_PREVIOUS_FILE"),
             previous_dir=_path(environ, "SANDHERD_PREVIOUS_DIR"),
             max_work_bytes=_bytes(environ, "SANDHERD_MAX_WORK_BYTES", _WORK_BYTES),
-            max_file_bytes=_bytes(environ, "SANDHERD_MAX_FILE_BYTES", _FILE_BYTES),
             spool_limit=int(_number(environ, "SANDHERD_SPOOL_MB", _SPOOL_MB) * _MIB),
             log_level=environ.get("SANDHERD_LOG_LEVEL", "info"),
             lost_signal=int(_number(environ, "SANDHERD_LOST_SIGNAL", 0)) or None,

@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.access import AgentFileUploaded
-from sandherd.contracts.requests.access import FileWritten, UploadFields
+from sandherd.contracts.requests.access import FileWritten
+from sandherd.contracts.requests.worker import WorkerUpload
 from sandherd_worker.access.beneath import Beneath, opened, refused, trouble
 from sandherd_worker.access.pieces import Exchange
 from sandherd_worker.archive import unpack
@@ -24,23 +25,19 @@ from sandherd_worker.parts import Parts
 if TYPE_CHECKING:
     from sandherd_worker.access.transfers import Progress
 
-_UNPACKED: Final = 4
-"""An unpacked folder may weigh so many times what an archive may."""
-
 
 class Putting:
     """Does uploads."""
 
     def __init__(self, parts: Parts, beneath: Beneath, exchange: Exchange) -> None:
         self._parts, self._beneath, self._exchange = parts, beneath, exchange
-        self._limit = parts.who.max_file_bytes
 
-    async def put(self, asked: UploadFields, progress: "Progress") -> FileWritten:
+    async def put(self, asked: WorkerUpload, progress: "Progress") -> FileWritten:
         """Do one. Raises `ContractError` and `SpoolError`."""
         size = len(asked.data or b"") if asked.artifact is None else asked.artifact.size
-        if size > self._limit:
+        if size > asked.max_bytes:
             field = "data" if asked.artifact is None else "artifact"
-            raise ContractError(Code.TOO_LARGE, f"{size} bytes; the limit is {self._limit}", field=field)
+            raise ContractError(Code.TOO_LARGE, f"{size} bytes; the limit is {asked.max_bytes}", field=field)
         progress.size = size
         try:
             files = await (self._put_folder(asked, progress) if asked.unpack else self._put_file(asked, progress))
@@ -50,7 +47,7 @@ class Putting:
         await self._parts.emitter.emit(said)
         return FileWritten(path=asked.path, size=size, sha256=asked.sha256, files=files, moved=size)
 
-    async def _put_file(self, asked: UploadFields, progress: "Progress") -> int:
+    async def _put_file(self, asked: WorkerUpload, progress: "Progress") -> int:
         with self._beneath.place(asked.path, make=True, follow=False) as (folder, name):
             if name == "." or _is_folder(folder, name):
                 raise refused(asked.path, "is a folder; name the file in it")
@@ -60,13 +57,13 @@ class Putting:
                 os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
         return 1
 
-    async def _put_folder(self, asked: UploadFields, progress: "Progress") -> int:
+    async def _put_folder(self, asked: WorkerUpload, progress: "Progress") -> int:
         with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
             await self._fill(file, asked, progress)
             file.seek(0)
-            return await asyncio.to_thread(self._unpack, file, asked.path)
+            return await asyncio.to_thread(self._unpack, file, asked.path, asked.max_bytes)
 
-    async def _fill(self, file: IO[bytes], asked: UploadFields, progress: "Progress") -> None:
+    async def _fill(self, file: IO[bytes], asked: WorkerUpload, progress: "Progress") -> None:
         """Bring the bytes into the file, and see that they are the right ones."""
         if asked.artifact is not None:
             await self._exchange.fetch(asked.artifact, self._parts.who.sandbox, file, progress.move)
@@ -78,14 +75,14 @@ class Putting:
         file.write(data)
         file.flush()
 
-    def _unpack(self, file: IO[bytes], path: str) -> int:
+    def _unpack(self, file: IO[bytes], path: str, limit: int) -> int:
         """Unpack beside the folder's place, then move it there; into a folder that is there, file by file."""
         with self._beneath.place(path, make=True) as (folder, name):
             staging = f"{UNFINISHED}{secrets.token_hex(8)}"
             os.mkdir(staging, 0o755, dir_fd=folder)
             try:
                 with opened(folder, staging, path) as inside:
-                    files = unpack(file, Path(f"/proc/self/fd/{inside}"), self._limit * _UNPACKED)
+                    files = unpack(file, Path(f"/proc/self/fd/{inside}"), limit)
                 if name != "." and not _exists(folder, name):
                     os.rename(staging, name, src_dir_fd=folder, dst_dir_fd=folder)
                 else:

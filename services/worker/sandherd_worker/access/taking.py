@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING, Final
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.access import AgentFileDownloaded
-from sandherd.contracts.requests.access import INLINE_BYTES, DownloadFields, FileRead
+from sandherd.contracts.requests.access import INLINE_BYTES, FileRead
+from sandherd.contracts.requests.worker import WorkerDownload
 from sandherd_worker.access.beneath import Beneath, refused, trouble
 from sandherd_worker.access.pieces import Exchange
 from sandherd_worker.archive import TooLargeError, pack
@@ -31,9 +32,8 @@ class Taking:
 
     def __init__(self, parts: Parts, beneath: Beneath, exchange: Exchange) -> None:
         self._parts, self._beneath, self._exchange = parts, beneath, exchange
-        self._limit = parts.who.max_file_bytes
 
-    async def take(self, asked: DownloadFields, progress: "Progress") -> FileRead:
+    async def take(self, asked: WorkerDownload, progress: "Progress") -> FileRead:
         """Do one. Raises `ContractError` and `SpoolError`."""
         try:
             found = await self._take(asked, progress)
@@ -42,7 +42,7 @@ class Taking:
         await self._parts.emitter.emit(AgentFileDownloaded(path=asked.path, size=found.size, sha256=found.sha256))
         return found
 
-    async def _take(self, asked: DownloadFields, progress: "Progress") -> FileRead:
+    async def _take(self, asked: WorkerDownload, progress: "Progress") -> FileRead:
         with self._beneath.place(asked.path) as (folder, name):
             descriptor = os.open(name, _READ, dir_fd=folder)
         try:
@@ -54,33 +54,24 @@ class Taking:
         finally:
             os.close(descriptor)
 
-    async def _take_file(self, asked: DownloadFields, file: IO[bytes], mode: int, progress: "Progress") -> FileRead:
+    async def _take_file(self, asked: WorkerDownload, file: IO[bytes], mode: int, progress: "Progress") -> FileRead:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise refused(asked.path, "is neither a file nor a folder")
-        if found.st_size > self._limit:
-            raise _too_large(asked.path, found.st_size, self._limit)
+        if found.st_size > asked.max_bytes:
+            raise _too_large(asked.path, found.st_size, asked.max_bytes)
         progress.size = found.st_size
         return await self._hand_out(
             file, FileRead(path=asked.path, kind="file", size=found.st_size, mode=mode), progress
         )
 
-    async def _take_folder(self, asked: DownloadFields, folder: int, mode: int, progress: "Progress") -> FileRead:
+    async def _take_folder(self, asked: WorkerDownload, folder: int, mode: int, progress: "Progress") -> FileRead:
         progress.kind = "folder"
         with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
-            await asyncio.to_thread(self._pack, asked.path, folder, file)
+            await asyncio.to_thread(_pack, asked, folder, file)
             size = file.tell()
             file.seek(0)
             return await self._hand_out(file, FileRead(path=asked.path, kind="folder", size=size, mode=mode), progress)
-
-    def _pack(self, path: str, folder: int, file: IO[bytes]) -> None:
-        try:
-            packed = pack(Path(f"/proc/self/fd/{folder}"), file, limit=self._limit, skips=_is_unfinished)
-        except TooLargeError:
-            raise _too_large(path, None, self._limit) from None
-        file.flush()
-        if packed.unread:
-            raise refused(f"{path}/{packed.unread[0]}", "can't be read")
 
     async def _hand_out(self, file: IO[bytes], answer: FileRead, progress: "Progress") -> FileRead:
         """The bytes in the answer if they are few, else put aside; with what is known of them only now."""
@@ -92,6 +83,16 @@ class Taking:
         reference: ArtifactRef = await self._exchange.put(file, answer.size, media_type, progress.move)
         told = {"artifact": reference, "size": reference.size, "sha256": reference.sha256, "moved": reference.size}
         return answer.model_copy(update=told)
+
+
+def _pack(asked: WorkerDownload, folder: int, file: IO[bytes]) -> None:
+    try:
+        packed = pack(Path(f"/proc/self/fd/{folder}"), file, limit=asked.max_bytes, skips=_is_unfinished)
+    except TooLargeError:
+        raise _too_large(asked.path, None, asked.max_bytes) from None
+    file.flush()
+    if packed.unread:
+        raise refused(f"{asked.path}/{packed.unread[0]}", "can't be read")
 
 
 def _is_unfinished(path: str, _directory: bool) -> bool:  # noqa: FBT001  # as `pack` asks

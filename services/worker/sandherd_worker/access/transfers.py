@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests.access import DownloadFields, FileRead, FileWritten, UploadFields
+from sandherd.contracts.requests.access import FileRead, FileWritten
+from sandherd.contracts.requests.worker import WorkerDownload, WorkerUpload
 from sandherd_worker.access.beneath import Beneath
 from sandherd_worker.access.pieces import Exchange
 from sandherd_worker.access.putting import Putting
@@ -55,7 +56,7 @@ class Transfers:
         self._known: dict[str, _Transfer] = {}
         """In the order in which they were begun."""
 
-    async def upload(self, asked: UploadFields) -> FileWritten:
+    async def upload(self, asked: WorkerUpload) -> FileWritten:
         """Put a file or folder into the work tree."""
         transfer = self._find(asked, lambda progress: self._putting.put(asked, progress))
         answer = await self._answer(transfer, asked.wait_seconds)
@@ -65,7 +66,7 @@ class Transfers:
         moved = min(size, transfer.progress.moved)
         return FileWritten(path=asked.path, size=size, sha256=asked.sha256, files=0, done=False, moved=moved)
 
-    async def download(self, asked: DownloadFields) -> FileRead:
+    async def download(self, asked: WorkerDownload) -> FileRead:
         """Take a file or folder out of the work tree."""
         transfer = self._find(asked, lambda progress: self._taking.take(asked, progress))
         answer = await self._answer(transfer, asked.wait_seconds)
@@ -79,9 +80,9 @@ class Transfers:
         await end_tasks([transfer.working for transfer in self._known.values()])
 
     def _find(
-        self, asked: UploadFields | DownloadFields, work: Callable[[Progress], Awaitable[BaseModel]]
+        self, asked: WorkerUpload | WorkerDownload, work: Callable[[Progress], Awaitable[BaseModel]]
     ) -> _Transfer:
-        fields = {"kind": type(asked), **asked.model_dump(exclude={"wait_seconds", "data"})}
+        fields = {"kind": type(asked), **asked.model_dump(exclude={"wait_seconds", "data", "max_bytes"})}
         known = self._known.get(asked.transfer)
         if known is None:
             return self._begin(asked.transfer, fields, work)
