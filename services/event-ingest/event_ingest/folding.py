@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from event_ingest.standing import MESSAGE_STATES, SANDBOX_STATES, TASK_STATES, MessageRow, SandboxRow, TaskRow
+from event_ingest.standing import (
+    MESSAGE_STATES,
+    SANDBOX_STATES,
+    TASK_STATES,
+    MessageRow,
+    SandboxRow,
+    TaskRow,
+    life_of,
+)
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.lifecycle import SandboxExtended, TaskEvent
@@ -18,7 +26,6 @@ CLOSING: Final = (
     "task.failed",
     "task.cancelled",
     "task.rejected",
-    "sandbox.refused",
     "sandbox.terminated",
     "sandbox.failed",
     "message.acknowledged",
@@ -50,8 +57,12 @@ class Folded:
             self.messages.setdefault(key, MessageRow(*key, sandbox=event.subject)).absorb(event)
 
     def _absorb_task(self, event: Envelope[Any]) -> None:
-        key = event.project, event.subject
-        self.tasks.setdefault(key, TaskRow(*key)).absorb(event)
+        key, life = (event.project, event.subject), life_of(event.source)
+        row = self.tasks.get(key)
+        if row is None or life > row.life:
+            row = self.tasks[key] = TaskRow(*key, life=life)
+        if life == row.life:
+            row.absorb(event)
         data: TaskEvent = event.data
         sandbox = getattr(data, "sandbox", None)
         if sandbox is not None:

@@ -5,6 +5,7 @@ of what was said; all of these give the same whatever comes first and however of
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -45,6 +46,7 @@ SANDBOX_STATES: Final[Mapping[str, SandboxState]] = {
     "sandbox.terminated": SandboxState.TERMINATED,
     "sandbox.failed": SandboxState.FAILED,
 }
+_LIFE: Final = re.compile("[0-9a-f]{32}")
 MESSAGE_STATES: Final[Mapping[str, MessageState]] = {f"message.{state.value}": state for state in MessageState}
 
 
@@ -77,6 +79,8 @@ class TaskRow:
     not_before: datetime | None = None
     retried_sequence: int = 0
     """Of the last retry: what was said of a sandbox or of a start before that is of another attempt."""
+    life: str = ""
+    """Which task of this name it is, for names come again: the later one replaces what stands of the earlier."""
 
     def absorb(self, event: Envelope[Any]) -> None:
         """Take in what a task's event says."""
@@ -200,6 +204,12 @@ class MessageRow:
 def as_row(row: TaskRow | SandboxRow | MessageRow) -> tuple[Any, ...]:
     """The values, in the order of the columns."""
     return tuple(getattr(row, column.name) for column in fields(row))
+
+
+def life_of(source: str) -> str:
+    """The life of the task that is the source, ordered by time as a UUIDv7 is; empty if it has none."""
+    tail = source.rpartition("/")[2]
+    return tail if _LIFE.fullmatch(tail) else ""
 
 
 def earliest(one: datetime | None, other: datetime | None) -> datetime | None:

@@ -1,6 +1,5 @@
 """The statements that store a batch. Each takes one list for each column and sorts, so that replicas can't deadlock."""
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -11,6 +10,8 @@ from event_ingest.standing import MessageRow, SandboxRow, TaskRow
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _GIVEN: Final = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(COLUMNS, 1))
 _CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
+_REFUSED_ALONE: Final = "type = 'sandbox.refused' and sequence = 1"
+"""A refusal is the only word of a command's own source; in a sandbox's it is one of many."""
 
 STORE: Final = f"""
 with given as (
@@ -23,7 +24,7 @@ with given as (
 ), heard as (
     insert into sources as s
     select project, source, entity, count(*), max(sequence), sum(sequence),
-        coalesce(max(sequence) filter (where type in ({_CLOSING})), 0), max(time),
+        coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_REFUSED_ALONE}), 0), max(time),
         count(*) filter (where type = 'agent.heartbeat'),
         min(time) filter (where type = 'agent.heartbeat'),
         max(time) filter (where type = 'agent.heartbeat')
@@ -74,14 +75,18 @@ _JSON: Final = frozenset({"result", "depends_on"})
 """Columns that are given as text: an array of arrays could not be."""
 
 
-def _upsert(table: str, row: type, key: str, changes: Sequence[str]) -> str:
+Changes = dict[str, str]
+"""By column, what stands in it after the word of a batch (`excluded`) is folded into what stood there (`t`)."""
+
+
+def _upsert(table: str, row: type, key: str, changes: Changes) -> str:
     names = [column.name for column in fields(row)]
     given = ", ".join(f"${place}::{_kind(name)}[]" for place, name in enumerate(names, 1))
     chosen = ", ".join(f"{name}::json" if name in _JSON else name for name in names)
     return (
         f"insert into {table} as t ({', '.join(names)}) "  # noqa: S608  # names of ours, no values
         f"select {chosen} from unnest({given}) as r ({', '.join(names)}) order by project, {key} "
-        f"on conflict (project, {key}) do update set {', '.join(changes)}"
+        f"on conflict (project, {key}) do update set {', '.join(f'{name} = {to}' for name, to in changes.items())}"
     )
 
 
@@ -89,55 +94,61 @@ def _kind(name: str) -> str:
     return "timestamptz" if name.endswith("_at") else _TYPES.get(name, "text")
 
 
-def _latest(sequence: str, *names: str) -> str:
+def _latest(sequence: str, *names: str) -> Changes:
     """The word of the event with the higher number."""
-    return ", ".join(
-        f"{name} = case when excluded.{sequence} > t.{sequence} then excluded.{name} else t.{name} end"
+    return {
+        name: f"case when excluded.{sequence} > t.{sequence} then excluded.{name} else t.{name} end"
         for name in (*names, sequence)
-    )
+    }
 
 
-def _said_once(*names: str) -> str:
+def _said_once(*names: str) -> Changes:
     """The word of the only event that speaks of it."""
-    return ", ".join(f"{name} = coalesce(excluded.{name}, t.{name})" for name in names)
+    return {name: f"coalesce(excluded.{name}, t.{name})" for name in names}
 
 
-def _folded(function: str, *names: str) -> str:
-    return ", ".join(f"{name} = {function}(excluded.{name}, t.{name})" for name in names)
+def _folded(function: str, *names: str) -> Changes:
+    return {name: f"{function}(excluded.{name}, t.{name})" for name in names}
+
+
+def _of_the_last_life(changes: Changes) -> Changes:
+    """Within one life as in `changes`; what a later life says replaces all that an earlier one said."""
+    chosen = {
+        name: f"case when excluded.life > t.life then excluded.{name} when excluded.life < t.life then t.{name} "
+        f"else {folded} end"
+        for name, folded in changes.items()
+    }
+    return chosen | _folded("greatest", "life")
 
 
 FOLD_TASKS: Final = _upsert(
     "tasks",
     TaskRow,
     "task",
-    [
-        _latest("state_sequence", "state", "state_at", "attempt", "error", "error_type", "result", "not_before"),
-        _latest("sandbox_sequence", "sandbox"),
-        _latest("started_sequence", "started_at"),
-        _said_once("text", "harness", "runtime", "priority", "deadline", "depends_on", "max_attempts", "profile"),
-        _folded("least", "submitted_at"),
-        _folded("greatest", "retried_sequence"),
-    ],
+    _of_the_last_life(
+        _latest("state_sequence", "state", "state_at", "attempt", "error", "error_type", "result", "not_before")
+        | _latest("sandbox_sequence", "sandbox")
+        | _latest("started_sequence", "started_at")
+        | _said_once("text", "harness", "runtime", "priority", "deadline", "depends_on", "max_attempts", "profile")
+        | _folded("least", "submitted_at")
+        | _folded("greatest", "retried_sequence")
+    ),
 )
 FOLD_SANDBOXES: Final = _upsert(
     "sandboxes",
     SandboxRow,
     "sandbox",
-    [
-        _latest("state_sequence", "state", "state_at", "runtime", "reason", "error", "unsaid"),
-        _latest("expires_sequence", "expires_at"),
-        _said_once("isolation", "profile", "warm"),
-        _folded("least", "requested_at", "running_at"),
-        _folded("greatest", "task", "attempt"),
-    ],
+    _latest("state_sequence", "state", "state_at", "runtime", "reason", "error", "unsaid")
+    | _latest("expires_sequence", "expires_at")
+    | _said_once("isolation", "profile", "warm")
+    | _folded("least", "requested_at", "running_at")
+    | _folded("greatest", "task", "attempt"),
 )
 FOLD_MESSAGES: Final = _upsert(
     "messages",
     MessageRow,
     "message",
-    [
-        _latest("state_sequence", "state", "state_at", "reason", "message_type"),
-        _said_once("sender_id", "correlation_id"),
-        _folded("least", "queued_at"),
-    ],
+    _latest("state_sequence", "state", "state_at", "reason", "message_type")
+    | _said_once("sender_id", "correlation_id")
+    | _folded("least", "queued_at"),
 )

@@ -105,8 +105,8 @@ async def test_an_audit_of_a_sandbox_without_a_task_is_of_that_sandbox_alone(run
         script.agent("agent.started", "sbx-1", timestamp=script.clock, sdk="none", task="", task_description_length=0),
         *(script.say("monitor.dead_found", name, "/sandherd/monitor/1", **found) for name in ("sbx-1", "sbx-2")),
         script.agent("agent.shutdown", "sbx-1", reason="terminated", timestamp=script.clock),
-        own("sandbox.stopping", reason="terminated"),
-        own("sandbox.terminated", reason="terminated"),
+        own("sandbox.refused", command="spawner.pause_sandbox", reason="it can't be frozen"),
+        script.say("sandbox.refused", "sbx-1", f"/sandherd/spawner/sbx-1/{'c' * 32}", command="x", reason="no"),
     ]
     await running.say(events)
     await running.stored(len(events))
@@ -114,5 +114,11 @@ async def test_an_audit_of_a_sandbox_without_a_task_is_of_that_sandbox_alone(run
     assert (audit.missing, audit.unsaid, audit.conflicts) == (0, 0, 0)
     assert [(source.source, source.closed) for source in audit.sources] == [
         ("/sandherd/sandbox/sbx-1", True),
-        ("/sandherd/spawner/sbx-1", True),
+        ("/sandherd/spawner/sbx-1", False),
+        (f"/sandherd/spawner/sbx-1/{'c' * 32}", True),
     ]
+    end = [own("sandbox.stopping", reason="terminated"), own("sandbox.terminated", reason="terminated")]
+    await running.say(end)
+    await running.stored(len(events) + len(end))
+    audit = await running.ask(AskAudit(sandbox="sbx-1"))
+    assert (audit.missing, audit.unsaid, [source.closed for source in audit.sources]) == (0, 0, [True] * 3)

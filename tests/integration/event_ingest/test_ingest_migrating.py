@@ -55,6 +55,9 @@ insert into tasks (project, task, state, state_sequence, state_at, attempt, text
 values ('p', 'task-1', 'completed', 4, now(), 1, 't', 'command', 'process', now(), 'sbx-1', 4, now(), 3);
 insert into sandboxes (project, sandbox, state, state_sequence, attempt, requested_at)
 values ('p', 'sbx-1', 'terminated', 5, 1, now());
+insert into events (id, stream_sequence, sequence, size, time, project, entity, type, source, envelope)
+select gen_random_uuid(), 1, 1, 2, now(), 'p', 'task-1', type, '/sandherd/spawner/task-1/' || repeat(life, 32), '{}'
+from (values ('task.submitted', 'a'), ('task.rejected', 'b')) as said (type, life);
 """
 
 
@@ -65,6 +68,7 @@ async def test_what_was_stored_before_attempts_were_kept_is_still_answered(empty
     try:
         await connection.execute(_OLD_ROWS)
         assert await migrate(connection) == [migration.number for migration in read_migrations()[2:]]
+        assert await connection.fetchval("select life from tasks") == "a" * 32
         [task] = (await answer_tasks(connection, PastTasks(), "p", 1_000_000)).tasks
         [box] = (await answer_sandboxes(connection, PastSandboxes(), "p", 1_000_000)).sandboxes
     finally:

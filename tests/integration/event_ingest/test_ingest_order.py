@@ -46,6 +46,8 @@ def _story(script: Any) -> list[Any]:
         script.spawner("task.cancelled", "task-2", **retried, attempt=2, sandbox="sbx-3", reason="enough"),
     ]
     events += _alone(script)
+    for life in ("a" * 32, "b" * 32):
+        events += _named_again(script, f"/sandherd/spawner/task-3/{life}")
     for name, last in (("message-1", "acknowledged"), ("message-2", "delivered")):
         said = {"source": f"/sandherd/message-relay/{name}", "message_id": name}
         events.append(script.say("message.queued", "sbx-1", **said, content_length=2, sender_id="me"))
@@ -53,6 +55,15 @@ def _story(script: Any) -> list[Any]:
         if last == "acknowledged":
             events.append(script.say("message.acknowledged", "sbx-1", **said))
     return [*events, script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)]
+
+
+def _named_again(script: Any, source: str) -> list[Any]:
+    """One life of a task whose name comes again: it is submitted, and assigned if it is the first."""
+    own = {"entity": "task-3", "source": source, "taskid": "task-3"}
+    begun = [script.say("task.submitted", **own, task=source[-1], harness="command", runtime="process")]
+    if source.endswith("b"):
+        return begun
+    return [*begun, script.say("task.assigned", **own, sandbox="sbx-5"), script.say("task.cancelled", **own)]
 
 
 def _alone(script: Any) -> list[Any]:
@@ -116,7 +127,8 @@ def test_any_order_and_any_repetition_tell_the_same(postgres: str, script: Any, 
 
 def _check_sense(tables: Any) -> None:
     """What is the same in every order is also right."""
-    first, second = tables["tasks"]
+    first, second, third = tables["tasks"]
+    assert (third["text"], third["state"], third["sandbox"]) == ("b", "pending", None)
     assert (first["state"], first["sandbox"], first["result"]) == ("completed", "sbx-1", '{"exit_code": 0}')
     assert (second["state"], second["attempt"], second["sandbox"], second["error"]) == (
         "cancelled",
@@ -130,9 +142,10 @@ def _check_sense(tables: Any) -> None:
         ("sbx-2", "failed", "task-2", 1),
         ("sbx-3", None, "task-2", 2),
         ("sbx-4", "paused", None, 1),
+        ("sbx-5", None, "task-3", 1),
     ]
     assert (second["priority"], second["depends_on"], second["max_attempts"]) == ("high", '["task-1"]', 3)
-    alone = tables["sandboxes"][-1]
+    alone = tables["sandboxes"][3]
     assert (alone["profile"], alone["warm"], alone["reason"]) == ("python", True, "another")
     assert alone["expires_at"] - alone["requested_at"] > timedelta(hours=1, minutes=59)
     assert alone["expires_at"] - alone["requested_at"] < timedelta(hours=2, minutes=1)

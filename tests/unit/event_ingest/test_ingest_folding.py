@@ -45,15 +45,18 @@ MADE_OF: dict[str, dict[str, Any]] = {
 }
 
 
-def _event(event_type: str, sequence: int) -> Envelope[Any]:
-    entity = "task-1" if event_type.startswith("task.") else "sbx-1"
+FIRST, SECOND = "a" * 32, "b" * 32
+
+
+def _event(event_type: str, sequence: int, life: str = FIRST) -> Envelope[Any]:
+    entity = "task-1" if event_type.startswith("task.") else f"sbx-{life[0]}"
     said = MADE_OF[event_type]
     if "expires_at" in said:
         said = said | {"expires_at": BEGUN + timedelta(minutes=sequence)}
     return wrap(
         EVENTS[event_type](**said),
         event_type,
-        source=f"/sandherd/spawner/{entity}",
+        source=f"/sandherd/spawner/{entity}/{life}",
         sequence=sequence,
         project="default",
         subject=entity,
@@ -63,13 +66,18 @@ def _event(event_type: str, sequence: int) -> Envelope[Any]:
 
 
 def _histories() -> st.SearchStrategy[list[Envelope[Any]]]:
+    """Two tasks of one name, one after the other."""
+    return st.tuples(_lives(FIRST), _lives(SECOND)).map(lambda lives: [*lives[0], *lives[1]])
+
+
+def _lives(life: str) -> st.SearchStrategy[list[Envelope[Any]]]:
     """Any events at all, numbered in some order: also such as no spawner would say."""
     # Submitted and spawned are said once in a life; the other events may come as often as they like.
     often = sorted(MADE_OF.keys() - {"task.submitted", "sandbox.spawned"})
     types = st.lists(st.sampled_from(often), max_size=12).flatmap(
         lambda said: st.permutations([*said, "task.submitted", "sandbox.spawned"])
     )
-    return types.map(lambda said: [_event(name, number) for number, name in enumerate(said, 1)])
+    return types.map(lambda said: [_event(name, number, life) for number, name in enumerate(said, 1)])
 
 
 @given(_histories().flatmap(lambda told: st.tuples(st.just(told), st.permutations(told), st.permutations(told))))
@@ -118,10 +126,19 @@ def test_a_retry_makes_it_wait_for_the_next_attempt() -> None:
     assert assigned.sandbox_sequence > assigned.retried_sequence
 
 
+def test_a_later_task_of_the_same_name_replaces_the_earlier() -> None:
+    """However far the earlier one came, and whatever of it is heard later."""
+    earlier = [_event(name, number) for number, name in enumerate(("task.submitted", "task.running"), 1)]
+    later = [_event("task.submitted", 1, SECOND)]
+    for told in ([*earlier, *later, _event("task.completed", 9)], [*later, *earlier]):
+        row = folded(told).tasks["default", "task-1"]
+        assert (row.life, row.state, row.sandbox, row.started_at) == (SECOND, TaskState.PENDING, None, None)
+
+
 def test_the_last_word_on_its_end_counts() -> None:
     """A sandbox may be extended, also before its beginning is heard; that changes nothing of its state."""
     told = [_event("sandbox.extended", 5), _event("sandbox.requested", 1), _event("sandbox.extended", 3)]
-    row = folded(told).sandboxes["default", "sbx-1"]
+    row = folded(told).sandboxes["default", "sbx-a"]
     assert (row.expires_at, row.state, row.profile) == (BEGUN + timedelta(minutes=5), "requested", "python")
 
 
