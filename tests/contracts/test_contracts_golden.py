@@ -22,6 +22,8 @@ from sandherd.contracts.schemas import json_schemas, reply_of
 from sandherd.contracts.subjects import command_subject, event_subject
 
 SCHEMAS = json_schemas()
+EITHER = {"spawner.upload": {"Upload.data"}, "worker.upload": {"WorkerUpload.artifact"}}
+"""What may not stand beside another field, which the example shows; the other example shows this one."""
 
 
 def read(example: Any) -> Envelope[Any]:
@@ -130,8 +132,8 @@ def test_the_schemas_take_a_command(command: Any) -> None:
 def test_a_request_is_read_and_fits_its_schema(question: Any) -> None:
     """Every request is read with every field set, written as the same document, and taken by its schema."""
     model = REQUESTS[question.name].model_validate_json(question.document, strict=True)
-    assert json.loads(model.model_dump_json()) == question.json
-    assert left_out(model) == set()
+    assert json.loads(model.model_dump_json(exclude_unset=True)) == question.json
+    assert left_out(model) == EITHER.get(question.name, set())
     check_schema(f"{question.name}.request", question.json)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from message_relay.records import Recorded
+from message_relay.recorded import Recorded
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope

@@ -2,29 +2,18 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import nats.errors
 import nats.js.errors
 
+from message_relay.recorded import Recorded, recorded
 from sandherd.bus.connection import Bus, full_jitter
-from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 
 _STREAM: Final = "KV_sandboxes"
 _SUBJECT: Final = "$KV.sandboxes"
 _log: Final = logs.get("records")
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A sandbox as its record has it. Without a task there is no agent in it."""
-
-    state: SandboxState
-    task: str | None = None
-    attempt: int = 1
-    reason: str | None = None
 
 
 async def recorded_of(bus: Bus, project: str, sandbox: str) -> Recorded | None:
@@ -47,13 +36,3 @@ async def _read(bus: Bus, project: str, sandbox: str) -> Recorded | None:
     if "KV-Operation" in (last.headers or {}):
         return None
     return recorded(json.loads(last.data or b"{}"))
-
-
-def recorded(record: dict[str, Any]) -> Recorded:
-    """Read a record, in which everything that is at its default is left out: the first state, and no task."""
-    return Recorded(
-        state=SandboxState(record.get("state", SandboxState.REQUESTED)),
-        task=record.get("task"),
-        attempt=record.get("attempt", 1),
-        reason=record.get("reason"),
-    )

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from monitor.records import Recorded
+from monitor.recorded import Recorded
 from monitor.state import Watched
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from message_relay.deciding import Ended, Step, accepted, ended, may_hear, next_step
-from message_relay.records import Recorded, recorded
+from message_relay.recorded import Recorded, recorded
 from message_relay.saying import event_id, event_of
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage

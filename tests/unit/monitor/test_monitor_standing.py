@@ -10,7 +10,7 @@ import pytest
 from monitor.fold import fold
 from monitor.guardian import outcome, steer
 from monitor.reading import read
-from monitor.records import Recorded, recorded
+from monitor.recorded import Recorded, recorded
 from monitor.rules import Finding, Limits, Rule, judge, stands
 from monitor.state import Seen, Watched
 from sandherd.contracts.envelope import wrap
