@@ -150,7 +150,7 @@ def _kernel(host: Host) -> list[str]:
 
 def _own(place: Place, groups: Path | None) -> list[str]:
     options: list[str] = []
-    for name in ("work", "state", "home"):
+    for name in ("work", "state", "home", "previous"):
         options += ["--bind", str(place.folder / name), str(INSIDE / name)]
     for name in ("passwd", "group"):
         options += ["--ro-bind", str(place.folder / "run" / name), f"/etc/{name}"]

@@ -18,15 +18,16 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Groups:
-    """Where the groups of this runtime's sandboxes are; either may be missing."""
+    """Where the groups of this runtime's sandboxes are; each may be missing."""
 
     memory: Path | None
     pids: Path | None
     version: int
+    freezer: Path | None = None
 
     def parents(self) -> list[Path]:
         """The directories that sandboxes' groups are made in."""
-        return list(dict.fromkeys(parent for parent in (self.memory, self.pids) if parent))
+        return list(dict.fromkeys(parent for parent in (self.memory, self.pids, self.freezer) if parent))
 
     def of(self, sandbox: str) -> list[Path]:
         """The groups of one sandbox."""
@@ -50,6 +51,25 @@ class Groups:
         """Every sandbox that has a group."""
         parents = [parent for parent in self.parents() if parent.is_dir()]
         return {entry.name for parent in parents for entry in parent.iterdir() if entry.is_dir()}
+
+    def set_frozen(self, sandbox: str, frozen: bool) -> None:  # noqa: FBT001  # one file, two values
+        """Tell the kernel to freeze every process of a sandbox, or to let them go on. It takes a moment."""
+        if self.freezer is None:
+            return
+        if self.version == 2:
+            (self.freezer / sandbox / "cgroup.freeze").write_text("1" if frozen else "0")
+        else:
+            (self.freezer / sandbox / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
+
+    def is_frozen(self, sandbox: str) -> bool:
+        """Whether all of them stand still."""
+        if self.freezer is None:
+            return False
+        with suppress(OSError):
+            if self.version == 2:
+                return "frozen 1" in (self.freezer / sandbox / "cgroup.events").read_text().splitlines()
+            return (self.freezer / sandbox / "freezer.state").read_text().strip() == "FROZEN"
+        return False
 
     def kills(self, sandbox: str) -> int:
         """How many processes of a sandbox the kernel has killed for want of memory."""
@@ -99,6 +119,7 @@ def find(name: str, root: Path = _ROOT, own: str | None = None) -> Groups:
         memory=_version_1(root / "memory", paths.get("memory"), name, "memory.limit_in_bytes"),
         pids=_version_1(root / "pids", paths.get("pids"), name, "pids.max"),
         version=1,
+        freezer=_version_1(root / "freezer", paths.get("freezer"), name, "cgroup.procs"),
     )
 
 
@@ -132,7 +153,7 @@ def _version_2(own: Path, name: str) -> Groups:
             with suppress(OSError):
                 folder.rmdir()
             continue
-        return Groups(memory=folder, pids=folder, version=2)
+        return Groups(memory=folder, pids=folder, version=2, freezer=folder)
     return Groups(memory=None, pids=None, version=2)
 
 

@@ -3,6 +3,7 @@
 - `<root>/<sandbox>/work/`: the agent's work tree
 - `<root>/<sandbox>/state/`: what the worker needs and keeps: joiner.creds, task.json, spool
 - `<root>/<sandbox>/home/`: HOME in the sandbox
+- `<root>/<sandbox>/previous/`: where its worker lays out what the attempt before has left
 - `<root>/<sandbox>/run/<n>/`: what the runtime knows of the n-th run of the worker; never visible inside
 """
 
@@ -87,6 +88,31 @@ class Place:
         return self.state / "task.json"
 
     @property
+    def previous(self) -> Path:
+        """Where what the attempt before has left is laid out."""
+        return self.folder / "previous"
+
+    @property
+    def offer(self) -> Path:
+        """What it is offered of the attempt before."""
+        return self.state / "previous.json"
+
+    @property
+    def begin(self) -> Path:
+        """The pipe by which a worker that was started beforehand is told to begin."""
+        return self.state / "begin"
+
+    @property
+    def environment(self) -> Path:
+        """The variables such a worker is given then."""
+        return self.state / "environment.json"
+
+    @property
+    def warm(self) -> Path:
+        """Stands there while the worker waits to be told to begin."""
+        return self.folder / "run" / "warm"
+
+    @property
     def label(self) -> Path:
         """The project it belongs to, for when no record says so any more."""
         return self.folder / "run" / "project"
@@ -97,7 +123,7 @@ class Place:
 
     def make(self) -> None:
         """Make the directories; those that are there stay as they are."""
-        for folder in (self.folder, self.work, self.state, self.home, self.folder / "run"):
+        for folder in (self.folder, self.work, self.state, self.home, self.previous, self.folder / "run"):
             folder.mkdir(mode=_OWN, parents=True, exist_ok=True)
 
     def read_label(self) -> str | None:

@@ -63,6 +63,8 @@ async def open_runtime(options: Options) -> ProcessRuntime:
             isolation=Isolation.BUBBLEWRAP if host else Isolation.NONE,
             memory="cgroup" if groups.memory else "rlimit",
             processes=_process_limit(host, groups),
+            can_pause=True,
+            can_prepare=True,
         ),
     )
     _log.info("process runtime", **vars(runtime.capabilities))

@@ -8,12 +8,11 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from sandherd.bus.together import end
 from sandherd.telemetry import logs
-from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
+from spawner.runtimes import bubblewrap, cgroups, processes, shim, warming
 from spawner.runtimes.contract import (
     Capabilities,
     RunEnd,
@@ -24,8 +23,10 @@ from spawner.runtimes.contract import (
     WarmPlan,
 )
 from spawner.runtimes.ending import Ending
+from spawner.runtimes.freezing import Freezing
 from spawner.runtimes.layout import Layout, Place, Run
 from spawner.runtimes.processes import ProcessId
+from spawner.runtimes.starting import Start, Starting
 
 _CLAIM_SECONDS: Final = 5.0
 _LOOK_AGAIN: Final = 0.005
@@ -50,6 +51,16 @@ class ProcessRuntime:
         """What finds and ends this runtime's processes."""
         return Ending(self.groups, namespaced=self.host is not None)
 
+    @property
+    def freezing(self) -> Freezing:
+        """What lets them stand still."""
+        return Freezing(self.groups, self.ending)
+
+    @property
+    def starting(self) -> Starting:
+        """What starts them."""
+        return Starting(self.worker, self.host, self.groups, count_processes=self.capabilities.processes == "rlimit")
+
     def on_exit(self, tell: Callable[[str], None]) -> None:
         """From now on `tell(unit)` is called when a worker has ended; also for those that are running already."""
         self._tell = tell
@@ -57,38 +68,48 @@ class ProcessRuntime:
             self._watch(place)
 
     async def prepare(self, plan: WarmPlan) -> None:
-        """Start a sandbox that waits for its identity."""
-        raise RuntimeFailedError(RuntimeFault.REFUSED, f"nothing can be prepared here: {plan.unit}")
-
-    async def pause(self, unit: str) -> None:
-        """Freeze every process of the sandbox."""
-        raise RuntimeFailedError(RuntimeFault.REFUSED, f"{unit} can't be frozen here")
-
-    async def resume(self, unit: str) -> None:
-        """Let it go on."""
-        raise RuntimeFailedError(RuntimeFault.REFUSED, f"{unit} can't be frozen here")
+        """Start a worker that waits for its identity, and return when it waits."""
+        place = self.layout.place(plan.unit)
+        if not _claimed(place):
+            await asyncio.to_thread(self.starting.furnish_warm, place, plan)
+            await self._start(place, self.starting.warm_start(place, plan))
+        await warming.until_waiting(place, lambda: self._shim(place) is not None)
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Make the sandbox and start its worker, unless that was done."""
+        """Make the sandbox and start its worker, or tell one that waits to begin, unless that was done."""
         place = self.layout.place(plan.unit)
-        await asyncio.to_thread(self._furnish, place, plan)
-        if any(run.claim.exists() for run in place.runs()):
+        await asyncio.to_thread(self.starting.furnish, place, plan)
+        if place.warm.exists():
+            variables = self.starting.variables(place, plan)
+            if await warming.begin(place, variables, lambda: self._shim(place) is not None):
+                return
+        elif _claimed(place):
             self._watch(place)
             return
-        await self._start(place, plan, [])
+        await self._start(place, self.starting.cold_start(place, plan))
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start the worker once more, after ending whatever the dead one left running."""
         place = self._known(plan.unit)
         if self._shim(place):
             return
+        await self.freezing.thaw(place)
         await self.ending.end_all(place)
-        await asyncio.to_thread(self._furnish, place, plan)
-        await self._start(place, plan, ["--recover"])
+        await asyncio.to_thread(self.starting.furnish, place, plan)
+        await self._start(place, self.starting.recovery(place, plan))
+
+    async def pause(self, unit: str) -> None:
+        """Freeze every process of the sandbox."""
+        await self.freezing.freeze(self._known(unit))
+
+    async def resume(self, unit: str) -> None:
+        """Let it go on."""
+        await self.freezing.thaw(self._known(unit))
 
     async def stop(self, unit: str, grace: float) -> None:
         """Ask the worker to end, wait, then end every process of the sandbox."""
         place = self.layout.place(unit)
+        await self.freezing.thaw(place)
         shim_process = self._shim(place)
         if shim_process:
             await self.ending.ask(shim_process, grace)
@@ -120,6 +141,7 @@ class ProcessRuntime:
     async def remove(self, unit: str) -> None:
         """End what still runs, and remove directory and control groups."""
         place = self.layout.place(unit)
+        await self.freezing.thaw(place)
         await self.ending.end_all(place)
         await self.ending.remove_groups(place)
         await asyncio.to_thread(self.layout.remove, unit)
@@ -153,20 +175,9 @@ class ProcessRuntime:
 
     # --- starting ----------------------------------------------------------------------------------------------
 
-    def _furnish(self, place: Place, plan: SandboxPlan) -> None:
-        try:
-            place.make()
-            place.label.write_text(plan.project)
-            bubblewrap.write_accounts(place)
-            place.write_secret(place.task, plan.spec.model_dump_json())
-            place.write_secret(place.joiner, plan.joiner)
-            self.groups.make(plan.unit, limits.for_group(plan.limits))
-        except OSError as error:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
-
-    async def _start(self, place: Place, plan: SandboxPlan, extra: list[str]) -> None:
+    async def _start(self, place: Place, start: Start) -> None:
         run = place.new_run()
-        pid = await asyncio.to_thread(self.spawn, place, run, plan, extra)
+        pid = await asyncio.to_thread(self.spawn, place, run, start)
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
         while shim.read_claim(run) is None:
             # A child that has ended without a claim, or that lost the claim to another, is not waited for.
@@ -177,33 +188,15 @@ class ProcessRuntime:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
         self._watch(place)
 
-    def spawn(self, place: Place, run: Run, plan: SandboxPlan, extra: list[str]) -> int:
+    def spawn(self, place: Place, run: Run, start: Start) -> int:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
-        own = limits.for_processes(
-            plan.limits,
-            hard_files=limits.hard_open_files(),
-            memory_group=self.groups.memory is not None,
-            count_processes=self.capabilities.processes == "rlimit",
-        )
-        command = shim.limiting_processes(own, [*self.worker, *extra])
-        if self.host:
-            command = bubblewrap.argv(self.host, place, groups=self._memory_group(place), info=3, command=command)
-        line = shim.argv(run, place.work, own, self.groups.of(place.name), command)
-        variables = environment.variables(
-            plan,
-            environment.paths(place, inside=self.host is not None),
-            group=self._memory_group(place),
-            lost=_last_status(place) if extra else None,
-        )
+        line = self.starting.line(place, run, start)
         try:
             return os.posix_spawn(
-                line[0], line, variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+                line[0], line, start.variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
-
-    def _memory_group(self, place: Place) -> Path | None:
-        return self.groups.memory / place.name if self.groups.memory else None
 
     # --- watching ----------------------------------------------------------------------------------------------
 
@@ -232,10 +225,9 @@ class ProcessRuntime:
         self._tell(unit)
 
 
-def _last_status(place: Place) -> int | None:
-    """How the last run before this one ended."""
-    ended = [run for run in place.runs() if run.exit.exists()]
-    return shim.read_exit(ended[-1]) if ended else None
+def _claimed(place: Place) -> bool:
+    """Whether a worker was ever started in it."""
+    return any(run.claim.exists() for run in place.runs())
 
 
 def _reap(pid: int) -> bool:

@@ -185,8 +185,16 @@ def _settle(ended: asyncio.Future[None]) -> None:
 
 def is_zombie(pid: int) -> bool:
     """Whether it has ended and only its number is left, which no signal moves."""
+    return _state(pid) in {"Z", "X", None}
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether it stands still since a signal (SIGSTOP), or is gone."""
+    return _state(pid) in {"T", "Z", "X", None}
+
+
+def _state(pid: int) -> str | None:
     try:
-        state = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return True
-    return state in {"Z", "X"}
+        return None

@@ -1,0 +1,94 @@
+"""Starting a worker in its place: the files it finds, its limits, and the command line of the shim that holds it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandherd.contracts.specs import Limits
+from spawner.runtimes import bubblewrap, cgroups, environment, limits, shim, warming
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
+from spawner.runtimes.layout import Place, Run
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is the run's own: the limits, the variables, and the words behind the worker's command."""
+
+    limits: Limits
+    variables: dict[str, str]
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Starting:
+    """What every start of this runtime has in common. `count_processes`: their number is limited by `setrlimit`."""
+
+    worker: tuple[str, ...]
+    host: bubblewrap.Host | None
+    groups: cgroups.Groups
+    count_processes: bool
+
+    def furnish(self, place: Place, plan: SandboxPlan) -> None:
+        """Make the place and put there what its worker is to know. Raises `RuntimeFailedError`."""
+        try:
+            self._make(place, plan.limits)
+            place.label.write_text(plan.project)
+            place.write_secret(place.task, plan.spec.model_dump_json())
+            place.write_secret(place.joiner, plan.joiner)
+            if plan.previous:
+                place.write_secret(place.offer, plan.previous.model_dump_json())
+        except OSError as error:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
+
+    def furnish_warm(self, place: Place, plan: WarmPlan) -> None:
+        """Make the place of a worker that is to wait. Raises `RuntimeFailedError`."""
+        try:
+            self._make(place, plan.limits)
+            warming.make(place)
+        except OSError as error:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
+
+    def cold_start(self, place: Place, plan: SandboxPlan) -> Start:
+        """Of a worker that begins at once."""
+        return Start(plan.limits, self.variables(place, plan))
+
+    def warm_start(self, place: Place, plan: WarmPlan) -> Start:
+        """Of a worker that waits to be told what it is."""
+        group = self._memory_group(place)
+        found = environment.common(environment.paths(place, inside=self.host is not None), group)
+        return Start(plan.limits, found, ("--warm",))
+
+    def recovery(self, place: Place, plan: SandboxPlan) -> Start:
+        """Of a worker that says what the last one could not."""
+        return Start(plan.limits, self.variables(place, plan, lost=_last_status(place)), ("--recover",))
+
+    def variables(self, place: Place, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
+        """The worker's environment."""
+        seen = environment.paths(place, inside=self.host is not None)
+        return environment.variables(plan, seen, group=self._memory_group(place), lost=lost)
+
+    def line(self, place: Place, run: Run, start: Start) -> list[str]:
+        """The shim's command line."""
+        own = limits.for_processes(
+            start.limits,
+            hard_files=limits.hard_open_files(),
+            memory_group=self.groups.memory is not None,
+            count_processes=self.count_processes,
+        )
+        command = shim.limiting_processes(own, [*self.worker, *start.words])
+        if self.host:
+            command = bubblewrap.argv(self.host, place, groups=self._memory_group(place), info=3, command=command)
+        return shim.argv(run, place.work, own, self.groups.of(place.name), command)
+
+    def _make(self, place: Place, allowed: Limits) -> None:
+        place.make()
+        bubblewrap.write_accounts(place)
+        self.groups.make(place.name, limits.for_group(allowed))
+
+    def _memory_group(self, place: Place) -> Path | None:
+        return self.groups.memory / place.name if self.groups.memory else None
+
+
+def _last_status(place: Place) -> int | None:
+    """How the last run before this one ended."""
+    ended = [run for run in place.runs() if run.exit.exists()]
+    return shim.read_exit(ended[-1]) if ended else None
