@@ -1,4 +1,4 @@
-"""Which task is next, what a sweep finds, and how lists are paged: pure decisions."""
+"""What a sweep finds, and how lists are paged: pure decisions."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -14,7 +14,6 @@ from spawner.runtimes.contract import Seen
 from spawner.sandboxes.orphans import Waiting
 from spawner.sandboxes.sweep import look_over, unsaid
 from spawner.tasks.questions import page_of, read_cursor
-from spawner.tasks.scheduling import next_tasks
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -33,27 +32,10 @@ def known(view: object, *, unsaid: bool = False) -> Known:  # type: ignore[type-
     return Known(1, view, unsaid)
 
 
-def test_the_oldest_come_first_within_the_limit() -> None:
-    """As many as there is room for, by their time of submission and then by name."""
-    waiting = [task("c", 1), task("a", 5), task("b", 5), task("d", 9)]
-    assert [view.task for view in next_tasks(waiting, live=1, limit=4)] == ["d", "a", "b"]
-    assert list(next_tasks(waiting, live=9, limit=4)) == []
-
-
-@given(st.lists(st.floats(0, 1e6), max_size=30), st.integers(0, 10), st.integers(0, 10))
-def test_never_more_than_there_is_room_for(ages: list[float], live: int, limit: int) -> None:
-    """However many wait, the limit holds, and nobody who waits longer is passed over."""
-    waiting = [task(f"t{number}", age) for number, age in enumerate(ages)]
-    chosen = next_tasks(waiting, live, limit)
-    assert len(chosen) == min(len(waiting), max(0, limit - live))
-    rest = [view for view in waiting if view not in chosen]
-    assert all(picked.submitted_at <= view.submitted_at for picked in chosen for view in rest)
-
-
 def test_a_sweep_finds_what_nobody_leads() -> None:
     """Live sandboxes, ended ones that left something, tasks without a sandbox, orphans, and what is old.
 
-    What was put aside to be tried again keeps its records.
+    What was put aside to be tried again keeps its records, and so does a task that another still depends on.
     """
     old = BEGIN - timedelta(days=2)
     tasks = {
@@ -63,6 +45,8 @@ def test_a_sweep_finds_what_nobody_leads() -> None:
         "p1.said": known(task("said", state=TaskState.FAILED, ended_at=old), unsaid=True),
         "p1.kept": known(task("kept", state=TaskState.FAILED, sandbox="sbx-kept", ended_at=old)),
         "p1.new": known(task("new", state=TaskState.FAILED, ended_at=BEGIN)),
+        "p1.awaited": known(task("awaited", state=TaskState.COMPLETED, ended_at=old)),
+        "p1.waits": known(task("waits", depends_on=["awaited"])),
     }
     sandboxes = {
         "p1.sbx-live": known(sandbox("sbx-live", SandboxState.RUNNING)),

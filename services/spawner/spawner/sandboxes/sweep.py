@@ -44,6 +44,7 @@ def look_over(
     living = {key for key, known in sandboxes.items() if known.view.state not in SANDBOX_ENDED}
     left_behind = {names[name] for name in there if name in names} - living
     needed = living | {names[name] for name in there | kept if name in names}
+    awaited = {f"{known.view.project}.{name}" for known in tasks.values() for name in _waits_for(known.view)}
     unfinished = {_sandbox_of(known.view) for known in tasks.values() if _waits_for_sandbox(known.view)}
     return Findings(
         wake=frozenset(living | left_behind | (unfinished & sandboxes.keys())),
@@ -59,6 +60,7 @@ def look_over(
             if known.view.state in TASK_ENDED
             and _old(known.view.ended_at, known, now, keep)
             and _sandbox_of(known.view) not in needed
+            and key not in awaited
         ),
         old_sandboxes=frozenset(
             key
@@ -75,6 +77,11 @@ def unsaid(*indexed: Mapping[str, Known[TaskView]] | Mapping[str, Known[SandboxV
 
 def _waits_for_sandbox(task: TaskView) -> bool:
     return task.state in {TaskState.ASSIGNED, TaskState.RUNNING}
+
+
+def _waits_for(task: TaskView) -> Iterable[str]:
+    """The tasks that it depends on: of one that has not ended they are still looked up, whatever has become of them."""
+    return () if task.state in TASK_ENDED else task.depends_on
 
 
 def _sandbox_of(task: TaskView) -> str:

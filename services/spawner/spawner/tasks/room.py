@@ -84,13 +84,13 @@ class Room:
 
     def lacking(self, project: str, runtime: str) -> str | None:
         """Why there is no room for one, in words; None if there is."""
-        if self.project_full(project):
-            return (
-                f"{self._projects[project]} of {self._allowed.in_project(project)} sandboxes of project {project} live"
-            )
-        if self.runtime_full(runtime):
-            return f"{self._runtimes[runtime]} of {self._allowed.in_runtime(runtime)} sandboxes in {runtime} live"
-        return f"{len(self._live)} of {self._allowed.total} sandboxes live" if self.full else None
+        total = self._allowed.total
+        of_project, of_runtime = self._allowed.in_project(project), self._allowed.in_runtime(runtime)
+        if self.project_full(project) and of_project < total:
+            return f"{self._projects[project]} of {of_project} sandboxes of project {project} live"
+        if self.runtime_full(runtime) and of_runtime < total:
+            return f"{self._runtimes[runtime]} of {of_runtime} sandboxes in {runtime} live"
+        return f"{len(self._live)} of {total} sandboxes live" if self.full else None
 
 
 def _less(counter: Counter[str], name: str) -> None:
