@@ -106,6 +106,8 @@ class Attempt:
         if self._who.previous_file is not None:
             await self._take_over(self._who.previous_file)
         await self._tracker.start()
+        if self._stop.reason is not None:
+            return Ended(error_type="stopped", error="it was stopped before its agent had begun")
         harness = make_harness(self._spec, self._parts, self)
         await harness.start()
         self._inbox.ready(harness)

@@ -1,0 +1,185 @@
+"""When a worker begins: with leave, with a task or without one, at once or after a wait in the warm."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import WorkerExec
+from sandherd.contracts.subjects import Principal
+from sandherd_worker.exits import ExitCode
+
+
+def kinds(events: list[Any]) -> list[str]:
+    return [event.type.removeprefix("agent.") for event in events]
+
+
+async def test_without_leave_nothing_begins_and_nothing_is_said(sandbox: Any, desk: Any) -> None:
+    """An attempt that is over does not run once more, whoever started its worker; there is nothing to recover."""
+    desk.may_start = False
+    sandbox.task("touch begun")
+    assert await sandbox.run() == ExitCode.NOT_STARTED
+    assert not (sandbox.work / "begun").exists()
+    assert await sandbox.events() == []
+    assert not list((sandbox.state / "spool").glob("*.log"))
+
+
+async def test_a_refused_worker_does_not_begin(sandbox: Any, desk: Any) -> None:
+    """Neither does one whose sandbox is not known any more."""
+    desk.refuse()
+    sandbox.task("touch begun")
+    assert await sandbox.run() == ExitCode.NOT_STARTED
+    assert await sandbox.events() == []
+
+
+async def test_a_worker_that_is_stopped_before_it_has_leave_says_nothing(
+    sandbox: Any, desk: Any, eventually: Any
+) -> None:
+    """It was never an attempt."""
+    desk.silent = True
+    sandbox.task("touch begun", files={"laid-out": "x"})
+    await sandbox.start()
+    await eventually((sandbox.work / "laid-out").exists, "what can be done without leave")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == ExitCode.NOT_STARTED
+    assert not (sandbox.work / "begun").exists()
+    assert await sandbox.events() == []
+
+
+async def test_leave_is_asked_for_once(sandbox: Any, desk: Any, eventually: Any) -> None:
+    """What has begun goes on when a later credential comes without leave: its task may be done while it lingers."""
+    desk.life = 2.0
+    sandbox.task("while ! test -e enough; do sleep 0.05; done")
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    desk.may_start = False
+    seen = len(desk.asked)
+    await eventually(lambda: len(desk.asked) >= seen + 2, "two renewals")
+    (sandbox.work / "enough").touch()
+    assert await sandbox.ended() == 0
+    assert kinds(await sandbox.events())[-2:] == ["completed", "shutdown"]
+
+
+async def test_a_new_way_in_is_kept_and_used(sandbox: Any, desk: Any, herd: Any, eventually: Any) -> None:
+    """It replaces the old one whole, and only its owner may read it."""
+    fresh = herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name, life=7200).read_text()
+    own = sandbox.state / "joiner.creds"
+    own.write_text(herd.credentials(Principal.JOINER, project="default", sandbox=sandbox.name).read_text())
+    sandbox.environment = {"SANDHERD_CREDENTIALS": str(own)}
+    desk.joiner, desk.life = fresh, 2.0
+    sandbox.task("while ! test -e enough; do sleep 0.05; done")
+    await sandbox.start()
+    await eventually(lambda: len(desk.asked) >= 2, "a renewal over the new way in")
+    assert own.read_text() == fresh
+    assert own.stat().st_mode & 0o777 == 0o600
+    assert not list(sandbox.state.glob("*.new"))
+    (sandbox.work / "enough").touch()
+    assert await sandbox.ended() == 0
+
+
+async def test_a_sandbox_without_a_task_lives_until_it_is_ended(sandbox: Any) -> None:
+    """It says that it lives, serves, and says a last word, but no end of a task."""
+    sandbox.bare(files={"a/b.txt": "hi\n"}, env={"X": "1"})
+    await sandbox.start(HEARTBEAT_INTERVAL="0.2")
+    started = await sandbox.event("started")
+    assert (started.data.sdk, started.data.task, started.taskid) == ("none", "", None)
+    assert (await sandbox.exec("/bin/cat", "a/b.txt")).output[0].data == b"hi\n"
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    told = kinds(await sandbox.events())
+    assert set(told) == {"started", "heartbeat", "exec_started", "exec_completed", "shutdown"}
+    assert told[-1] == "shutdown"
+    assert (await sandbox.event("shutdown")).data.reason == "stopped"
+
+
+async def test_a_lost_worker_of_a_sandbox_without_a_task_is_made_up_for(sandbox: Any) -> None:
+    """With the last word alone: there was nothing to fail."""
+    sandbox.bare()
+    await sandbox.start()
+    await sandbox.event("started")
+    sandbox.signal(signal.SIGKILL)
+    await sandbox.ended()
+    assert await sandbox.run("--recover", SANDHERD_LOST_SIGNAL="9") == 0
+    assert [kind for kind in kinds(await sandbox.events()) if kind != "heartbeat"] == ["started", "shutdown"]
+    assert (await sandbox.event("shutdown")).data.reason == "worker_lost"
+
+
+async def _warm(sandbox: Any, eventually: Any) -> None:
+    """Start a worker that has no identity yet, and wait until it waits."""
+    everything = sandbox.variables()
+    sandbox.variables = lambda: {name: everything[name] for name in ("PATH", "PYTHONPATH", "SANDHERD_STATE_DIR")}
+    (sandbox.state / "environment.json").write_text(json.dumps(everything))
+    await sandbox.start("--warm")
+    await eventually(lambda: _opened(sandbox.state / "begin"), "it waits at its pipe")
+
+
+def _opened(pipe: Path) -> bool:
+    """Whether somebody reads the pipe."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+async def test_a_warm_worker_waits_without_work_and_begins_when_it_is_told(sandbox: Any, eventually: Any) -> None:
+    """A look at its pipe is no sign; a byte is."""
+    await _warm(sandbox, eventually)
+    spent = _cpu(sandbox.process.pid)
+    for _ in range(5):
+        await eventually(lambda: _opened(sandbox.state / "begin"), "it waits still")
+    await eventually(lambda: _state(sandbox.process.pid) == "S", "it sleeps")
+    assert _cpu(sandbox.process.pid) - spent <= 2
+    sandbox.task("echo done")
+    with (sandbox.state / "begin").open("wb", buffering=0) as pipe:
+        pipe.write(b"\n")
+    assert await sandbox.ended() == 0, sandbox.log.read_text()
+    assert kinds(await sandbox.events())[-2:] == ["completed", "shutdown"]
+    assert await sandbox.output() == "done\n"
+
+
+async def test_a_warm_worker_that_is_not_wanted_any_more_ends_without_a_word(sandbox: Any, eventually: Any) -> None:
+    """SIGTERM while it waits is a clean end."""
+    await _warm(sandbox, eventually)
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    assert await sandbox.events() == []
+
+
+async def test_a_warm_worker_that_is_not_told_what_to_be_says_so(sandbox: Any, eventually: Any) -> None:
+    """And ends as one that could not begin."""
+    await _warm(sandbox, eventually)
+    (sandbox.state / "environment.json").write_text("[]")
+    (sandbox.state / "begin").write_bytes(b"\n")
+    assert await sandbox.ended() == ExitCode.USAGE
+    assert "environment.json" in sandbox.log.read_text()
+
+
+async def test_an_agent_sees_its_attempt(sandbox: Any) -> None:
+    """Which one it is; of the one before there is nothing to see in the first."""
+    sandbox.task("echo $SANDHERD_ATTEMPT-$SANDHERD_PREVIOUS_DIR")
+    assert await sandbox.run(SANDHERD_ATTEMPT="3", SANDHERD_PREVIOUS_DIR="/x") == 0
+    assert await sandbox.output() == "3-\n"
+
+
+async def test_a_command_that_begins_before_the_agent_is_answered(sandbox: Any) -> None:
+    """The room is open as soon as there is a connection."""
+    sandbox.task("sleep 600")
+    await sandbox.start()
+    answer = await sandbox.ask(WorkerExec(exec=new_name("exc"), command=["/bin/true"]))
+    assert answer.state == "exited"
+    assert kinds(await sandbox.events("started", "exec_started"))[0] == "started"
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+
+
+def _cpu(process: int) -> int:
+    """Clock ticks that a process has worked for."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _state(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]

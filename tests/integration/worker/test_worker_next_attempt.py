@@ -1,0 +1,205 @@
+"""What one attempt leaves for the next: its work tree and its transcript, and how the next one gets them."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from sandherd.contracts.names import new_name
+from sandherd.contracts.offers import Previous
+from sandherd.contracts.subjects import ARTIFACT
+
+FAILS = (
+    "mkdir -p src build; echo code > src/a.py; echo object > build/a.o; echo build/ > .gitignore; echo trying; exit 7"
+)
+
+
+def kinds(events: list[Any]) -> list[str]:
+    return [event.type.removeprefix("agent.") for event in events if event.type != "agent.heartbeat"]
+
+
+def names(archive: bytes) -> set[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {info.name for info in tar if not info.isdir()}
+
+
+async def test_a_failed_attempt_leaves_its_work_and_its_words(sandbox: Any) -> None:
+    """Before its end is said; what git ignores is left out, and git's own folder is not."""
+    sandbox.task(FAILS + "", files={".git/HEAD": "ref: refs/heads/main\n"})
+    assert await sandbox.run() == 0
+    assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "failed", "shutdown"]
+    saved = (await sandbox.event("work_saved")).data
+    assert names(await sandbox.taken(saved.artifact)) == {".git/HEAD", ".gitignore", "src/a.py"}
+    assert (saved.files, saved.left_out, saved.artifact.media_type) == (3, None, "application/gzip")
+    transcript = (await sandbox.event("transcript_saved")).data
+    assert await sandbox.taken(transcript.artifact) == b"trying\n"
+
+
+async def test_a_work_tree_that_is_too_large_is_left_out_with_the_reason(sandbox: Any) -> None:
+    """The attempt ends all the same; where none is wanted, nothing is said."""
+    sandbox.python("import os; open('big', 'wb').write(os.urandom(2**20)); exit(1)")
+    assert await sandbox.run(SANDHERD_MAX_WORK_BYTES="100000") == 0
+    saved = (await sandbox.event("work_saved")).data
+    assert (saved.artifact, "100000" in (saved.left_out or "")) == (None, True)
+    assert kinds(await sandbox.events())[-2:] == ["failed", "shutdown"]
+
+
+async def test_where_none_is_wanted_no_work_is_put_by(sandbox: Any) -> None:
+    """Nor is anything said of it."""
+    sandbox.task(FAILS)
+    assert await sandbox.run(SANDHERD_MAX_WORK_BYTES="0") == 0
+    assert await sandbox.events("work_saved") == []
+
+
+async def test_a_work_tree_never_blows_the_spool(sandbox: Any) -> None:
+    """It may have half of what the spool still takes."""
+    sandbox.python("import os; open('big', 'wb').write(os.urandom(6 * 2**20)); exit(1)")
+    assert await sandbox.run(SANDHERD_SPOOL_MB="8") == 0
+    assert (await sandbox.event("work_saved")).data.left_out
+    assert (await sandbox.event("failed")).data.error_type == "exit_status"
+
+
+async def test_an_attempt_that_is_done_leaves_its_words_alone(sandbox: Any) -> None:
+    """Nobody tries it again."""
+    sandbox.task("echo done; echo x > a")
+    assert await sandbox.run() == 0
+    assert kinds(await sandbox.events())[-3:] == ["transcript_saved", "completed", "shutdown"]
+
+
+async def test_of_very_long_words_the_last_are_kept(sandbox: Any) -> None:
+    """Four MiB of them."""
+    sandbox.python("for n in range(500_000): print('line', n)")
+    assert await sandbox.run() == 0
+    reference = (await sandbox.event("transcript_saved")).data.artifact
+    content = await sandbox.taken(reference)
+    assert reference.size == len(content) == 4 * 1024 * 1024
+    assert content.endswith(b"line 499998\nline 499999\n")
+
+
+async def test_a_stopped_attempt_leaves_its_work(sandbox: Any) -> None:
+    """Within the grace that it has."""
+    sandbox.task("echo half > a; sleep 600")
+    await sandbox.start()
+    await sandbox.event("file_edited")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    assert names(await sandbox.taken((await sandbox.event("work_saved")).data.artifact)) == {"a"}
+
+
+async def test_a_lost_attempt_leaves_its_work_and_its_words(sandbox: Any) -> None:
+    """The recovery puts them by, before it says that the worker was lost."""
+    sandbox.task("echo half > a; echo words; sleep 600")
+    await sandbox.start()
+    await sandbox.event("file_edited")
+    sandbox.signal(signal.SIGKILL)
+    await sandbox.ended()
+    assert await sandbox.run("--recover", SANDHERD_LOST_SIGNAL="9") == 0
+    assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "failed", "shutdown"]
+    assert names(await sandbox.taken((await sandbox.event("work_saved")).data.artifact)) == {"a"}
+    assert await sandbox.taken((await sandbox.event("transcript_saved")).data.artifact) == b"words\n"
+
+
+async def offered(sandbox: Any, use: str, tmp_path: Path, **fields: Any) -> dict[str, str]:
+    """What a failed attempt in another sandbox has left, offered to this one; returns the variables for it."""
+    sandbox.task(FAILS)
+    assert await sandbox.run() == 0
+    work = (await sandbox.event("work_saved")).data.artifact
+    transcript = (await sandbox.event("transcript_saved")).data.artifact
+    previous = Previous.model_validate(
+        {
+            "attempt": 1,
+            "sandbox": sandbox.name,
+            "error": "it ended with exit status 7",
+            "error_type": "exit_status",
+            "work": work,
+            "transcript": transcript,
+            "use": use,
+            **fields,
+        }
+    )
+    _be_another(sandbox, tmp_path / "second")
+    (sandbox.state / "previous.json").write_text(previous.model_dump_json())
+    (tmp_path / "previous").mkdir()
+    return {
+        "SANDHERD_ATTEMPT": "2",
+        "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json"),
+        "SANDHERD_PREVIOUS_DIR": str(tmp_path / "previous"),
+    }
+
+
+def _be_another(sandbox: Any, home: Path) -> None:
+    """A new sandbox beside the first."""
+    sandbox.name = new_name("sbx")
+    sandbox.work, sandbox.state = home / "work", home / "state"
+    sandbox.work.mkdir(parents=True)
+    sandbox.state.mkdir()
+
+
+async def test_what_was_left_is_offered_to_the_next_attempt(sandbox: Any, tmp_path: Path) -> None:
+    """Beside its own empty work tree, with the reason why the first one failed."""
+    variables = await offered(sandbox, "offer", tmp_path)
+    sandbox.task("cd $SANDHERD_PREVIOUS_DIR; cat work/src/a.py transcript; ls -A $OLDPWD")
+    assert await sandbox.run(**variables) == 0
+    assert await sandbox.output() == "code\ntrying\n"
+    told = json.loads((tmp_path / "previous/attempt.json").read_text())
+    assert (told["attempt"], told["error_type"]) == (1, "exit_status")
+    assert not (tmp_path / "previous/work/build").exists()
+    assert await sandbox.events("error", "file_edited") == []
+
+
+async def test_what_was_left_becomes_the_next_ones_own(sandbox: Any, tmp_path: Path) -> None:
+    """With `restore` it is the work tree, before the agent starts; what was there is nobody's change."""
+    variables = await offered(sandbox, "restore", tmp_path)
+    sandbox.task("cat src/a.py; echo more >> src/a.py", files={"src/a.py": "as it was given\n"})
+    assert await sandbox.run(**variables) == 0
+    assert await sandbox.output() == "code\n"
+    edited = [event.data for event in await sandbox.events("file_edited")]
+    assert [(one.file_path, one.change_type) for one in edited] == [("src/a.py", "modified")]
+    assert (await sandbox.event("completed")).data.exit_code == 0
+
+
+async def test_an_attempt_goes_on_without_what_can_not_be_had(sandbox: Any, tmp_path: Path) -> None:
+    """Each part that is missing is said, and the agent starts."""
+    subject = ARTIFACT.fill(project="default", sandbox=sandbox.name, artifact="art-gone")
+    gone = {"artifact": "art-gone", "subject": subject, "size": 10, "sha256": "0" * 64, "chunks": 1}
+    variables = await offered(sandbox, "offer", tmp_path, work=gone)
+    sandbox.task("cat $SANDHERD_PREVIOUS_DIR/transcript; ls $SANDHERD_PREVIOUS_DIR")
+    assert await sandbox.run(**variables) == 0
+    assert await sandbox.output() == "trying\nattempt.json\ntranscript\n"
+    error = (await sandbox.event("error")).data
+    assert (error.phase, "work tree" in error.error, "missing" in error.error) == ("previous", True, True)
+
+
+async def test_an_offer_that_is_rubbish_is_said_and_survived(sandbox: Any, tmp_path: Path) -> None:
+    """The attempt begins with nothing of the one before."""
+    (sandbox.state / "previous.json").write_text('{"attempt": "many"}')
+    sandbox.task("echo here")
+    variables = {"SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json"), "SANDHERD_PREVIOUS_DIR": str(tmp_path)}
+    assert await sandbox.run(**variables) == 0
+    assert (await sandbox.event("error")).data.phase == "previous"
+    assert await sandbox.output() == "here\n"
+
+
+async def test_a_worker_is_stopped_while_it_waits_for_what_was_left(
+    sandbox: Any, desk: Any, tmp_path: Path, eventually: Any
+) -> None:
+    """The fetch does not hold it."""
+    variables = await offered(sandbox, "offer", tmp_path)
+    large = await sandbox.put_aside(os.urandom(512 * 1024))
+    previous = json.loads((sandbox.state / "previous.json").read_text())
+    previous |= {"work": large.model_dump(), "sandbox": sandbox.name}
+    (sandbox.state / "previous.json").write_text(json.dumps(previous))
+    desk.delay = asyncio.Event()
+    desk.fetched.clear()
+    sandbox.task("touch begun")
+    await sandbox.start(**variables)
+    await eventually(lambda: any(asked.after for asked in desk.fetched), "the middle of the fetch")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    assert (await sandbox.event("failed")).data.error_type == "stopped"
+    assert not (sandbox.work / "begun").exists()
+    desk.delay.set()
