@@ -51,11 +51,17 @@ class Ending:
         return True
 
     def begin_anew(self) -> Event | None:
-        """Another task of the same name begins. Returns the end of the earlier one; one's own refusal stays the end."""
+        """It goes on, or another of its name begins. Returns the end before; one's own refusal stays the end."""
         if self.final is not None and self._mender.refuses(self.final):
             return None
         earlier, self.final, self._since = self.final, None, None
+        self._confirmed = self._looked_back = False
         return earlier
+
+    def doubt(self) -> None:
+        """It has not ended, as its live state says: what looked like an end that was not heard is none."""
+        if self.final is None:
+            self._since = None
 
     async def judge(self) -> Verdict:
         """What is to be done now, when no gap is left."""

@@ -9,7 +9,7 @@ from sandherd.contracts.names import UnsafeNameError, safe_name
 
 if TYPE_CHECKING:
     from sandherd.contracts.envelope import Envelope
-    from sandherd.contracts.events.lifecycle import TaskRejected
+    from sandherd.contracts.events.lifecycle import SandboxRefused, TaskRejected
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -17,7 +17,9 @@ STATUS_REMEDY: Final = "see what runs with `sandherd status`"
 NAME_REMEDY: Final = "copy it from `sandherd tasks list` or `sandherd sandboxes list`"
 
 _REFUSED_REMEDIES: Final = {
-    "spec.runtime": "name another one with --runtime",
+    "spec.runtime": "name another one with --runtime, as `sandherd runtimes` lists them",
+    "spec.profile": "name another one with --profile, as `sandherd runtimes` lists them",
+    "spec.depends_on": "submit what it waits for first, and name it as `sandherd tasks list` does",
     "task": "submit it under a name of its own",
     "project": "name one with --project",
 }
@@ -71,6 +73,15 @@ def refused(event: "Envelope[TaskRejected]") -> HerdError:
     return HerdError.of(
         Code.INVALID_FIELD, f"{event.subject} was not taken: {event.data.reason}", field=field, remedy=remedy
     )
+
+
+def refused_of_sandbox(event: "Envelope[SandboxRefused]") -> HerdError:
+    """Why what was asked of a sandbox was not done, from the event that says so."""
+    field = event.data.field
+    verb = event.data.command.partition(".")[2].replace("_", " ")
+    remedy = _REFUSED_REMEDIES.get(field or "", f"look with `sandherd sandboxes get {event.subject}`")
+    code = Code.INVALID_FIELD if (field or "").startswith(("spec.", "seconds")) else Code.CONFLICT
+    return HerdError.of(code, f"{verb} {event.subject} was refused: {event.data.reason}", field=field, remedy=remedy)
 
 
 def checked_name(name: str, field: str) -> str:

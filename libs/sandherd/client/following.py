@@ -186,6 +186,8 @@ class Following:
         self._quiet = True
         if state in TASK_ENDED or state in SANDBOX_ENDED:
             self._ending.notice()
+        elif state is not None:
+            self._ending.doubt()
 
     async def _standing(self) -> str | None:
         try:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from sandherd.client import questions, sending
+from sandherd.client.access import Access
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
@@ -15,7 +16,7 @@ from sandherd.client.questions import Listing
 from sandherd.client.sending import Delivery
 from sandherd.client.target import TASK_REFUSED, Event, Target
 from sandherd.client.terminal import OutputFollowing, OutputReader
-from sandherd.contracts.commands import CancelTask, MessageType, SubmitTask, TaskSpec, TerminateSandbox
+from sandherd.contracts.commands import CancelTask, MessageType, RetryTask, SubmitTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import (
@@ -38,7 +39,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 PAGE: Final = 500
 
 
-class Herd:
+class Herd(Access):
     """A connection to a herd, as one person in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service that knows
@@ -68,10 +69,11 @@ class Herd:
         """Give a task: a whole `TaskSpec`, or its text and the program that does it. Returns the task's name.
 
         The same `task` submitted twice is one task; another one under its name is not taken. What is not taken is said
-        by `task.rejected`, with the reason.
+        by `task.rejected`, with the reason; what the spawner is known to refuse is refused here, and not sent.
         """
         spec = what if isinstance(what, TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
+        await self.check(spec)
         await self.connection.command(made(SubmitTask, task=name, spec=spec, submitted_by=by), name)
         return name
 
@@ -80,10 +82,10 @@ class Herd:
         name = checked_name(task, "task")
         await self.connection.command(made(CancelTask, task=name, reason=reason, cancelled_by=by), name)
 
-    async def terminate(self, sandbox: str, *, reason: str = "asked for") -> None:
-        """End a sandbox and every process in it."""
-        name = checked_name(sandbox, "sandbox")
-        await self.connection.command(made(TerminateSandbox, sandbox=name, reason=reason), name)
+    async def retry(self, task: str, *, by: str | None = None) -> None:
+        """Try a task that has failed or was cancelled once more."""
+        name = checked_name(task, "task")
+        await self.connection.command(made(RetryTask, task=name, requested_by=by), name)
 
     async def send(
         self, sandbox: str, text: str, *, message_type: MessageType = "user_message", expires_seconds: int = 3600
@@ -105,10 +107,6 @@ class Herd:
     async def task(self, task: str) -> TaskView:
         """A task as it stands, or as it stood last."""
         return await questions.task(self.connection.ask, checked_name(task, "task"))
-
-    async def sandbox(self, sandbox: str) -> SandboxView:
-        """A sandbox as it stands, or as it stood last."""
-        return await questions.sandbox(self.connection.ask, checked_name(sandbox, "sandbox"))
 
     async def tasks(
         self, *, state: TaskState | None = None, limit: int = 100, cursor: str | None = None, past: bool = False

@@ -46,7 +46,7 @@ class Link(Protocol):
     def on_command(self, tell: Callable[[Envelope[Any]], None]) -> Callable[[], None]:
         """Be told of every command just before it is given. Returns how to be told no more."""
 
-    async def ask(self, request: Any) -> Any:
+    async def ask(self, request: Any, *, timeout: float = 5.0) -> Any:
         """Ask a service. Raises `HerdError`."""
 
     async def standing(self, target: Target) -> Standing:

@@ -6,7 +6,14 @@ from typing import Final
 
 from sandherd.client.history import Ask, History, SilentHistoryError
 from sandherd.client.sequencing import Event, Missing, Sequencer
-from sandherd.client.target import SERVICE_TYPES, TASK_BEGINS, TASK_REFUSED, TASK_TYPES, Target
+from sandherd.client.target import (
+    REFUSALS,
+    SANDBOX_BEGINS,
+    SERVICE_TYPES,
+    TASK_BEGINS,
+    TASK_TYPES,
+    Target,
+)
 from sandherd.contracts.requests import AskEvents
 
 PAGE: Final = 500
@@ -69,12 +76,12 @@ class Mender:
 
     def refuses(self, event: Event) -> bool:
         """Whether it refuses what was submitted here, whoever else has the name."""
-        return event.type == TASK_REFUSED and event.source in self._own
+        return event.type in REFUSALS and event.source in self._own
 
     def ends(self, event: Event) -> bool:
-        """Whether it ends the story. A second submission under a task's name may be refused beside the first."""
-        begun = any(TASK_BEGINS in types for types in self._types.values())
-        beside = begun and event.type == TASK_REFUSED and not self.refuses(event)
+        """Whether it ends the story. What is refused under a name that somebody has is refused beside it."""
+        begun = any(types & {TASK_BEGINS, SANDBOX_BEGINS} for types in self._types.values())
+        beside = begun and event.type in REFUSALS and not self.refuses(event)
         return self._target.ends(event) and not beside
 
     def rest_of(self, source: str) -> Missing:

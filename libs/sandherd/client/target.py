@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.commands import CreateSandbox, SubmitTask
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.reading import AGENT_SOURCE
@@ -12,7 +12,12 @@ from sandherd.contracts.subjects import BY_NAME, PREFIX
 Event = Envelope[Any]
 
 TASK_BEGINS: Final = "task.submitted"
+TASK_GOES_ON: Final = frozenset({TASK_BEGINS, "task.retry_scheduled"})
+"""What is said of a task that has an end before it: another one under its name, or one more attempt, asked for."""
 TASK_REFUSED: Final = "task.rejected"
+SANDBOX_BEGINS: Final = "sandbox.requested"
+SANDBOX_REFUSED: Final = "sandbox.refused"
+REFUSALS: Final = frozenset({TASK_REFUSED, SANDBOX_REFUSED})
 TASK_ENDS: Final = frozenset({"task.completed", "task.failed", "task.cancelled", "task.rejected"})
 SANDBOX_ENDS: Final = frozenset({"sandbox.terminated", "sandbox.failed"})
 AGENT_ENDS: Final = frozenset(name for name, model in EVENTS.items() if model.terminal)
@@ -70,22 +75,28 @@ class Target:
 
     def ends(self, event: Event) -> bool:
         """Whether this is the last there is to hear."""
-        return event.subject == self.entity and event.type in (TASK_ENDS if self.kind == "task" else SANDBOX_ENDS)
+        if event.subject != self.entity:
+            return False
+        if event.type == SANDBOX_REFUSED:
+            return self.kind == "sandbox" and event.data.command == CreateSandbox.type
+        return event.type in (TASK_ENDS if self.kind == "task" else SANDBOX_ENDS)
 
     def begins(self, event: Event) -> bool:
-        """Whether this is the first of a task; a name may come again for another one."""
-        return event.subject == self.entity and event.type == TASK_BEGINS
+        """Whether what ended before goes on here: a name comes again for another task, or a task is tried once more."""
+        return event.subject == self.entity and event.type in TASK_GOES_ON
 
     def refusal_of(self, command: Envelope[Any]) -> str | None:
-        """The source that says so if this command is refused: it submits this task. None if it does something else."""
-        submits = self.kind == "task" and command.type == SubmitTask.type and command.subject == self.entity
-        return f"{self.source}/{command.id.hex}" if submits else None
+        """The source that says so if this command, which makes the target, is refused. None if it does not make it."""
+        makes = SubmitTask.type if self.kind == "task" else CreateSandbox.type
+        return f"{self.source}/{command.id.hex}" if (command.type, command.subject) == (makes, self.entity) else None
 
     def before_end(self, final: Event) -> tuple[str, frozenset[str]] | None:
         """The source, and the types one of which it must have said, that make what came before `final` whole.
 
         None if nothing has to come: a task that was called off or never got a sandbox ends where it stands.
         """
+        if final.type in REFUSALS:
+            return None
         if self.kind == "sandbox":
             return AGENT_SOURCE + self.entity, frozenset({LAST_WORD})
         sandbox = getattr(final.data, "sandbox", None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from sandherd.bus.health import REMARK
 from sandherd.bus.identity import Bearer
 from sandherd.client.cli.auditing import audit_faults
 from sandherd.client.context import Context, holder
@@ -22,6 +23,7 @@ HTTP_SECONDS: Final = 2.0
 MOST_SKEW: Final = timedelta(seconds=5)
 SOON: Final = timedelta(hours=1)
 MUCH_UNSTORED: Final = 10_000
+ROOM_REMEDY: Final = "see that event-ingest and Postgres keep up; `sandherd audit` says what is not stored yet"
 BROKER_SINCE: Final = (2, 12)
 """The oldest version of nats-server that has what streams and leases need: per-message times to live and markers."""
 
@@ -89,6 +91,16 @@ def judge_version(version: tuple[int, int, int], url: str, milliseconds: float) 
         oldest = ".".join(map(str, BROKER_SINCE))
         return Check("broker", State.WRONG, found, f"use nats-server {oldest} or newer")
     return Check("broker", State.RIGHT, found)
+
+
+def judge_service(name: str, address: str, body: str, *, ready: bool) -> Check:
+    """Whether a service works, and whether something about it is worth a look."""
+    if not ready:
+        return Check(name, State.WRONG, f"{address} is not ready: {body}", STATUS_REMEDY)
+    remark = body.partition(REMARK)[2].strip()
+    if remark:
+        return Check(name, State.WORTH_A_LOOK, f"{address} is ready, but {remark}", ROOM_REMEDY)
+    return Check(name, State.RIGHT, f"{address} is ready")
 
 
 def judge_skew(skew: timedelta) -> Check:
@@ -171,9 +183,7 @@ async def _service(name: str, address: str) -> Check:
         status, body, _ = await asyncio.to_thread(_get, address)
     except (OSError, http.client.HTTPException) as error:
         return Check(name, State.WRONG, f"{address} does not answer ({type(error).__name__})", STATUS_REMEDY)
-    if status == http.client.OK:
-        return Check(name, State.RIGHT, f"{address} is ready")
-    return Check(name, State.WRONG, f"{address} is not ready: {body}", STATUS_REMEDY)
+    return judge_service(name, address, body, ready=status == http.client.OK)
 
 
 async def _clock(context: Context) -> Check:

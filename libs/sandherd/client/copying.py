@@ -1,0 +1,195 @@
+"""Files and folders into a sandbox and out of it: in one piece or many, each once; at the end the digest is checked."""
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sandherd.client import archiving
+from sandherd.client.errors import HerdError, made
+from sandherd.client.link import Link
+from sandherd.client.persisting import persist
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import (
+    INLINE_BYTES,
+    Download,
+    DownloadChunk,
+    FileRead,
+    FileWritten,
+    Upload,
+    UploadChunk,
+)
+from sandherd.contracts.subjects import ARTIFACT
+
+AT_ONCE: Final = 4
+"""How many pieces are on their way at the same time."""
+
+Moved = Callable[[int, int], None]
+"""Told how many bytes of how many have moved."""
+
+
+def silent(_moved: int, _size: int) -> None:
+    """For who does not ask how far it is."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is to be put into a sandbox: its bytes, in a file that is open, and what they are."""
+
+    file: IO[bytes]
+    size: int
+    sha256: str
+    mode: int = 0o644
+    folder: bool = False
+
+
+@contextmanager
+def source(path: Path, most: int | None) -> Iterator[Source]:
+    """A local file or folder, ready to be sent. Raises `HerdError` for one over `most` bytes, or that can't be read."""
+    try:
+        if path.is_dir():
+            with tempfile.TemporaryFile() as packed:
+                archiving.pack(path, packed, most)
+                yield _described(packed, folder=True)
+        else:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if most is not None and size > most:
+                    raise archiving.too_large(str(path), size, most)
+                yield _described(file, mode=path.stat().st_mode & 0o777)
+    except OSError as error:
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{error.filename or path}: {error.strerror or error}",
+            field="path",
+            remedy="name what can be read",
+        ) from None
+
+
+def of_bytes(data: bytes, file: IO[bytes], mode: int = 0o644) -> Source:
+    """Bytes, ready to be sent."""
+    file.write(data)
+    return _described(file, mode=mode)
+
+
+def _described(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> Source:
+    digest = hashlib.sha256()
+    file.seek(0)
+    archiving.pieces(file, digest.update)
+    return Source(file, file.tell(), digest.hexdigest(), mode, folder)
+
+
+async def upload(
+    link: Link, project: str, sandbox: str, given: Source, path: str, *, moved: Moved = silent
+) -> FileWritten:
+    """Put it into the sandbox as `path`. Raises `HerdError`."""
+    whole = given.size <= INLINE_BYTES
+    given.file.seek(0)
+    request = made(
+        Upload,
+        sandbox=sandbox,
+        transfer=new_name("trf"),
+        path=path,
+        data=given.file.read() if whole else None,
+        artifact=None if whole else await _put_aside(link, project, sandbox, given, moved),
+        sha256=given.sha256,
+        mode=given.mode,
+        unpack=given.folder,
+    )
+    written: FileWritten = await _done(link, request)
+    if written.sha256 != given.sha256 or written.size != given.size:
+        raise _damaged(path, "what the sandbox wrote is not what was sent")
+    moved(given.size, given.size)
+    return written
+
+
+async def _done(link: Link, request: Any) -> Any:
+    """Ask until it is done: the same transfer asked for again goes on."""
+    while True:
+        found = await persist(link, request)
+        if found.done:
+            return found
+
+
+async def _put_aside(link: Link, project: str, sandbox: str, given: Source, moved: Moved) -> ArtifactRef:
+    """Send the pieces, some at a time. Returns where they wait."""
+    name = new_name("upl")
+    count = -(-given.size // INLINE_BYTES)
+    sent = 0
+
+    async def send(index: int) -> None:
+        nonlocal sent
+        data = os.pread(given.file.fileno(), INLINE_BYTES, index * INLINE_BYTES)
+        await persist(link, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=data))
+        sent += len(data)
+        moved(min(sent, given.size - 1), given.size)
+
+    await _each(count, send)
+    return ArtifactRef(
+        artifact=name,
+        subject=ARTIFACT.fill(project=project, sandbox=sandbox, artifact=name),
+        size=given.size,
+        sha256=given.sha256,
+        chunks=count,
+        media_type="application/x-tar" if given.folder else "application/octet-stream",
+    )
+
+
+async def _each(count: int, do: Callable[[int], Any]) -> None:
+    """Do it for each number, so many at a time. The first error ends all."""
+    numbers = iter(range(count))
+
+    async def work() -> None:
+        for number in numbers:
+            await do(number)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(min(AT_ONCE, count))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def download(link: Link, sandbox: str, path: str, out: IO[bytes], moved: Moved = silent) -> FileRead:
+    """Take a file, or a folder as an archive, out of the sandbox; its bytes are in `out`. Raises `HerdError`."""
+    found: FileRead = await _done(link, made(Download, sandbox=sandbox, transfer=new_name("trf"), path=path))
+    if found.artifact is None:
+        out.write(found.data or b"")
+    else:
+        await _fetch(link, sandbox, found.artifact, out, moved)
+    digest = hashlib.sha256()
+    out.seek(0)
+    archiving.pieces(out, digest.update)
+    if out.tell() != found.size or digest.hexdigest() != found.sha256:
+        raise _damaged(path, "what came is not what the sandbox sent")
+    out.seek(0)
+    moved(found.size, found.size)
+    return found
+
+
+async def _fetch(link: Link, sandbox: str, artifact: ArtifactRef, out: IO[bytes], moved: Moved) -> None:
+    """The pieces, each in its place: they may come in any order, and twice."""
+    here: set[int] = set()
+    after = 0
+    while len(here) < artifact.chunks:
+        piece = await persist(link, DownloadChunk(sandbox=sandbox, artifact=artifact.artifact, after=after))
+        if piece.index >= artifact.chunks:
+            raise _damaged(artifact.artifact, "there are more pieces than it has")
+        out.seek(piece.index * INLINE_BYTES)
+        out.write(piece.data)
+        here.add(piece.index)
+        after = piece.after
+        moved(min(len(here) * INLINE_BYTES, artifact.size - 1), artifact.size)
+
+
+def _damaged(path: str, what: str) -> HerdError:
+    return HerdError.of(Code.CONFLICT, f"{path}: {what}", field="path", remedy="copy it again")
