@@ -4,21 +4,13 @@ from sandherd.contracts.requests.access import (
     INLINE_BYTES,
     LONGEST_WAIT,
     ArtifactPiece,
-    Download,
-    DownloadChunk,
-    Exec,
-    ExecKill,
     ExecOutput,
     ExecState,
-    ExecStatus,
     FileEntry,
     FileList,
     FileRead,
     FileWritten,
     Held,
-    ListFiles,
-    Upload,
-    UploadChunk,
 )
 from sandherd.contracts.requests.base import REQUESTS, Page, Reply, Request
 from sandherd.contracts.requests.catalogue import (
@@ -66,6 +58,16 @@ from sandherd.contracts.requests.live import (
     SandboxView,
     TaskList,
     TaskView,
+)
+from sandherd.contracts.requests.people import (
+    Download,
+    DownloadChunk,
+    Exec,
+    ExecKill,
+    ExecStatus,
+    ListFiles,
+    Upload,
+    UploadChunk,
 )
 from sandherd.contracts.requests.worker import (
     Fetch,

@@ -1,17 +1,17 @@
-"""Commands and files in a sandbox: what people ask of the spawner, and what it asks of the sandbox's worker.
+"""Commands and files in a sandbox: the fields of what people ask of the spawner, and it of the sandbox's worker.
 
-Each question has two classes of the same fields: one names the sandbox, the other is sent on that sandbox's subject.
+Each question has two classes of the same fields: one names the sandbox (`requests.people`), the other is sent on that
+sandbox's subject (`requests.worker`).
 Bytes travel as base64url (RFC 4648 §5); what is over `INLINE_BYTES` goes through ARTIFACTS, piece by piece.
 """
 
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Count, Moment, Whole
-from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import Argument, EnvName
 
 INLINE_BYTES: Final = 128 * 1024
@@ -27,19 +27,13 @@ Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Mode = Annotated[int, Field(ge=0, le=0o777)]
 Wait = Annotated[float, Field(ge=0, le=LONGEST_WAIT)]
 TransferName = Annotated[SafeName, StringConstraints(pattern="^trf-")]
-"""One putting or taking, `trf-…`, made by whoever asks: asked again under the same name it goes on, and is done once."""
+"""One putting or taking, `trf-…`, made by whoever asks: asked again under one name it goes on, and is done once."""
 
 
 class Binary(BaseModel):
     """Has bytes among its fields: in JSON they are base64url."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-
-class OfSandbox(Binary):
-    """What a question of people has beside its fields."""
-
-    sandbox: SafeName
 
 
 class ExecFields(Binary):
@@ -214,65 +208,3 @@ class Held(BaseModel):
     """A piece is kept."""
 
     index: Count
-
-
-# --- what people ask -----------------------------------------------------------------------------------------------
-
-
-class Exec(ExecFields, OfSandbox, Request[ExecState]):
-    """Run a command in a sandbox. Output and end are asked for with `ExecStatus`."""
-
-    Answer: ClassVar[type[BaseModel]] = ExecState
-    type: ClassVar[str] = "spawner.exec"
-
-
-class ExecStatus(ExecStatusFields, OfSandbox, Request[ExecState]):
-    """How far a command is."""
-
-    Answer: ClassVar[type[BaseModel]] = ExecState
-    type: ClassVar[str] = "spawner.exec_status"
-
-
-class ExecKill(ExecKillFields, OfSandbox, Request[ExecState]):
-    """End a command."""
-
-    Answer: ClassVar[type[BaseModel]] = ExecState
-    type: ClassVar[str] = "spawner.exec_kill"
-
-
-class ListFiles(ListFilesFields, OfSandbox, Request[FileList]):
-    """What is in a folder of a sandbox."""
-
-    Answer: ClassVar[type[BaseModel]] = FileList
-    type: ClassVar[str] = "spawner.list_files"
-
-
-class UploadChunk(OfSandbox, Request[Held]):
-    """A piece of a large file: held for an hour, until `Upload` names it. The same piece twice is one."""
-
-    Answer: ClassVar[type[BaseModel]] = Held
-    type: ClassVar[str] = "spawner.upload_chunk"
-    artifact: Annotated[SafeName, StringConstraints(pattern="^upl-")]
-    index: Count
-    data: Piece
-
-
-class Upload(UploadFields, OfSandbox, Request[FileWritten]):
-    """Put a file or folder into a sandbox."""
-
-    Answer: ClassVar[type[BaseModel]] = FileWritten
-    type: ClassVar[str] = "spawner.upload"
-
-
-class Download(DownloadFields, OfSandbox, Request[FileRead]):
-    """Take a file or folder out of a sandbox."""
-
-    Answer: ClassVar[type[BaseModel]] = FileRead
-    type: ClassVar[str] = "spawner.download"
-
-
-class DownloadChunk(PieceFields, OfSandbox, Request[ArtifactPiece]):
-    """The next piece of what `Download` has put aside, or of any artifact of that sandbox."""
-
-    Answer: ClassVar[type[BaseModel]] = ArtifactPiece
-    type: ClassVar[str] = "spawner.download_chunk"
