@@ -13,29 +13,24 @@ from typing import Any, Self
 
 import nats.js.errors
 import pytest
-from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Registrar
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.requests import (
     INLINE_BYTES,
-    ArtifactPiece,
-    AskCredential,
     ExecState,
-    Fetch,
-    Reply,
     Request,
     WorkerExec,
     WorkerExecStatus,
 )
-from sandherd.contracts.subjects import ARTIFACT, CREDENTIAL, DELIVER, FETCH, OUTPUT, Principal
+from sandherd.contracts.subjects import ARTIFACT, DELIVER, OUTPUT, Principal
 from sandherd.stack.broker import Broker
+from tests.integration.worker.desk import Desk
 
 PROJECT = "default"
 PATIENCE = 60.0
@@ -51,71 +46,6 @@ async def _eventually(find: Callable[[], Any], what: str, patience: float = PATI
             return found
         await asyncio.sleep(0.02)
     raise AssertionError(f"not within {patience} s: {what}")
-
-
-class Desk:
-    """Stands where the spawner stands: it gives credentials to the sandboxes that ask, or refuses them."""
-
-    def __init__(self, herd: Broker, bus: Bus) -> None:
-        self._herd, self._bus = herd, bus
-        self.life = 3600.0
-        self.silent = False
-        self.may_start = True
-        self.joiner: str | None = None
-        self.refusal: Problem | None = None
-        self.asked: list[AskCredential] = []
-        self.fetched: list[Fetch] = []
-        self.delay: asyncio.Event | None = None
-
-    @property
-    def bus(self) -> Bus:
-        """The spawner's connection."""
-        return self._bus
-
-    async def open(self) -> None:
-        await self._bus.client.subscribe(CREDENTIAL.pattern(), cb=self._answer)
-        await self._bus.client.subscribe(FETCH.pattern(), cb=self._hand_on)
-
-    async def _hand_on(self, request: Msg) -> None:
-        """The next piece of an artifact, as the spawner gives it."""
-        names = FETCH.match(request.subject)
-        assert names is not None
-        question = Fetch.model_validate_json(request.data)
-        self.fetched.append(question)
-        if self.delay is not None and question.after:
-            await self.delay.wait()
-        subject = ARTIFACT.fill(project=names["project"], sandbox=question.owner, artifact=question.artifact)
-        reply: Reply[ArtifactPiece]
-        try:
-            found = await self._bus.js.get_msg("ARTIFACTS", seq=question.after + 1, subject=subject, next=True)
-        except nats.js.errors.NotFoundError:
-            reply = Reply(error=Problem(code=Code.NOT_FOUND, message="there is no such piece"))
-        else:
-            index = int((found.headers or {})["Nats-Msg-Id"].rpartition("-")[2])
-            reply = Reply(ok=ArtifactPiece(data=found.data or b"", index=index, after=found.seq or 0))
-        await request.respond(reply.model_dump_json(exclude_none=True).encode())
-
-    def refuse(self) -> None:
-        self.refusal = Problem(code=Code.REFUSED, message="the sandbox has ended")
-
-    async def _answer(self, request: Msg) -> None:
-        names = CREDENTIAL.match(request.subject)
-        assert names is not None
-        if self.silent:
-            return
-        question = AskCredential.model_validate_json(request.data)
-        self.asked.append(question)
-        reply: dict[str, Any]
-        if self.refusal is not None:
-            reply = {"error": self.refusal.model_dump(mode="json")}
-        else:
-            jwt, expires = self._herd.minter().mint_worker(
-                names["project"], names["sandbox"], question.public_key, self.life
-            )
-            reply = {"ok": {"jwt": jwt, "expires_at": expires.isoformat(), "may_start": self.may_start}}
-            if self.joiner is not None:
-                reply["ok"]["joiner"] = self.joiner
-        await request.respond(json.dumps(reply).encode())
 
 
 class Sandbox:

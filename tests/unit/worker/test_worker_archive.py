@@ -1,0 +1,161 @@
+"""Archives of folders: what goes in comes out, and nothing leads out."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd_worker.archive import TooLargeError, TooLateError, pack, unpack
+
+LIMIT = 1 << 20
+
+
+def packed(root: Path, **how: object) -> io.BytesIO:
+    out = io.BytesIO()
+    pack(root, out, **{"limit": LIMIT, **how})  # type: ignore[arg-type]
+    out.seek(0)
+    return out
+
+
+def made(*entries: tuple[str, bytes, str]) -> io.BytesIO:
+    """An archive with these entries: name, kind, and content or target."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, kind, content in entries:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            info.linkname = "" if kind == tarfile.REGTYPE else content
+            info.size = len(content) if kind == tarfile.REGTYPE else 0
+            tar.addfile(info, io.BytesIO(content.encode()))
+    out.seek(0)
+    return out
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_tree_comes_out_as_it_went_in(tmp_path: Path, compress: bool) -> None:
+    """Names of any kind, empty folders, modes, and links as links."""
+    source = tmp_path / "source"
+    (source / "empty").mkdir(parents=True)
+    (source / "a/ü ✓").mkdir(parents=True)
+    (source / "a/ü ✓/file").write_bytes(os.urandom(5000))
+    (source / "run.sh").write_text("#!/bin/sh\n")
+    (source / "run.sh").chmod(0o755)
+    (source / "link").symlink_to("a")
+    os.mkfifo(source / "pipe")
+    target = tmp_path / "target"
+    target.mkdir()
+    assert unpack(packed(source, compress=compress), target, LIMIT) == 3
+    assert (target / "a/ü ✓/file").read_bytes() == (source / "a/ü ✓/file").read_bytes()
+    assert (target / "empty").is_dir()
+    assert (target / "link").readlink() == Path("a")
+    assert (target / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert not (target / "pipe").exists()
+
+
+def test_names_that_are_no_utf8_survive(tmp_path: Path) -> None:
+    """A file's name is bytes."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "target").mkdir()
+    name = os.fsdecode(b"\xff\xfe")
+    (tmp_path / "source" / name).write_text("x")
+    unpack(packed(tmp_path / "source"), tmp_path / "target", LIMIT)
+    assert [path.name for path in (tmp_path / "target").iterdir()] == [name]
+
+
+def test_what_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is packed."""
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").write_text("x")
+    really = os.open
+
+    def refuses(path: str, *rest: int, **how: int) -> int:
+        if str(path).endswith("/a"):
+            raise PermissionError(13, "no")
+        return really(path, *rest, **how)
+
+    monkeypatch.setattr(os, "open", refuses)
+    found = pack(tmp_path, io.BytesIO(), limit=LIMIT)
+    assert (found.files, found.unread) == (1, ("a",))
+
+
+def test_a_file_that_changes_meanwhile_spoils_no_other(tmp_path: Path) -> None:
+    """One that has grown is cut, one that has shrunk is filled up: the archive stays whole."""
+    (tmp_path / "a").write_bytes(b"a" * 100_000)
+    (tmp_path / "b").write_bytes(b"b" * 10)
+
+    def late() -> bool:
+        (tmp_path / "a").write_bytes(b"a" * 50)
+        return False
+
+    with tarfile.open(fileobj=packed(tmp_path, late=late)) as tar:
+        assert [(info.name, info.size) for info in tar] == [("a", 100_000), ("b", 10)]
+
+
+def test_limits_are_kept(tmp_path: Path) -> None:
+    """Too much, and too late."""
+    (tmp_path / "a").write_bytes(os.urandom(LIMIT))
+    with pytest.raises(TooLargeError):
+        packed(tmp_path)
+    with pytest.raises(TooLateError):
+        packed(tmp_path, limit=LIMIT * 2, late=lambda: True)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [("../evil", tarfile.REGTYPE, "x")],
+        [("/evil", tarfile.REGTYPE, "x")],
+        [("a/../../evil", tarfile.REGTYPE, "x")],
+        [("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "x")],
+        [("out", tarfile.SYMTYPE, "/etc")],
+        [("out", tarfile.LNKTYPE, "../../x")],
+        [("device", tarfile.CHRTYPE, "")],
+    ],
+    ids=range(7),
+)
+def test_what_leads_out_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, str]]) -> None:
+    """By its name, through a link, or as a device."""
+    target = tmp_path / "deep/target"
+    target.mkdir(parents=True)
+    with pytest.raises(ContractError) as refusal:
+        unpack(made(*entries), target, LIMIT)
+    assert refusal.value.problem.code is Code.REFUSED
+    assert not (tmp_path / "evil").exists()
+    assert not (tmp_path / "deep/evil").exists()
+
+
+def test_a_bomb_is_refused(tmp_path: Path) -> None:
+    """What would weigh more than may be written is not written."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "source/zeros").write_bytes(bytes(4 * LIMIT))
+    bomb = packed(tmp_path / "source", compress=True)
+    assert len(bomb.getvalue()) < LIMIT // 10
+    with pytest.raises(ContractError) as refusal:
+        unpack(bomb, tmp_path / "target", LIMIT)
+    assert refusal.value.problem.code is Code.TOO_LARGE
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", bytes(10)], ids=range(3))
+def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
+    """As a fault of the bytes."""
+    with pytest.raises(ContractError) as refusal:
+        unpack(io.BytesIO(content), tmp_path, LIMIT)
+    assert refusal.value.problem.code is Code.INVALID_FIELD
+
+
+def test_half_an_archive_is_refused(tmp_path: Path) -> None:
+    """Wherever it breaks off."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a").write_bytes(os.urandom(50_000))
+    whole = packed(tmp_path / "source", compress=True).getvalue()
+    for end in range(1, len(whole) - 20, 5_000):
+        target = tmp_path / f"target-{end}"
+        target.mkdir()
+        with pytest.raises(ContractError) as refusal:
+            unpack(io.BytesIO(whole[:end]), target, LIMIT)
+        assert refusal.value.problem.code is Code.INVALID_FIELD
