@@ -19,52 +19,49 @@ from nats.js import JetStreamContext
 from nats.js.api import PubAck
 from pydantic import BaseModel, ValidationError
 
+from sandherd.bus.errors import (
+    BusError,
+    ConnectionLostError,
+    NoResponderError,
+    PublishFailedError,
+    PublishRefusedError,
+    RefusedError,
+    RequestTimeoutError,
+    StreamFullError,
+)
 from sandherd.bus.waiting import LostError, Waiting
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.errors import Problem
 from sandherd.contracts.requests import Reply, Request
 from sandherd.contracts.subjects import command_subject, event_subject, request_subject, sandbox_request_subject
 from sandherd.telemetry import logs
+
+__all__ = [
+    "FIRST_WAIT",
+    "LONGEST_WAIT",
+    "Bus",
+    "BusError",
+    "ConnectionLostError",
+    "Identity",
+    "NoResponderError",
+    "PublishFailedError",
+    "PublishRefusedError",
+    "RefusedError",
+    "RequestTimeoutError",
+    "StreamFullError",
+    "Watch",
+    "full_jitter",
+    "read_reply",
+]
 
 FIRST_WAIT: Final = 0.05
 LONGEST_WAIT: Final = 5.0
 _NO_RESPONDER_RETRY: Final = 0.05
 _LOOK_AGAIN: Final = 1.0
+_STORE_FAILED: Final = 10077
+"""The broker's error `JSStreamStoreFailedF`: a stream that refuses when it is full says it with this number."""
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
-
-
-class BusError(Exception):
-    """Something said on the broker did not get through."""
-
-
-class PublishFailedError(BusError):
-    """The broker did not acknowledge; the same message may be published again."""
-
-
-class ConnectionLostError(PublishFailedError):
-    """The connection was lost before the acknowledgement came."""
-
-
-class PublishRefusedError(BusError):
-    """The broker will never take this message as it is."""
-
-
-class NoResponderError(BusError):
-    """Nobody answers on that subject."""
-
-
-class RequestTimeoutError(BusError):
-    """No answer came in time."""
-
-
-class RefusedError(BusError):
-    """The service answered with a refusal. `problem` says why and what to do."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
 
 
 def full_jitter(attempt: int, first: float = FIRST_WAIT, longest: float = LONGEST_WAIT) -> float:
@@ -207,7 +204,8 @@ class Bus:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
         Raises `PublishFailedError` if none came (it may be stored all the same: `msg_id` makes a repetition harmless),
-        `ConnectionLostError` if none can come any more, and `PublishRefusedError` for what can never be taken.
+        `ConnectionLostError` if none can come any more, `StreamFullError` if there is no room for it now, and
+        `PublishRefusedError` for what can never be taken.
         """
         sending = self.js.publish(subject, payload, timeout=timeout, headers={"Nats-Msg-Id": msg_id, **(headers or {})})
         try:
@@ -216,6 +214,9 @@ class Bus:
             raise ConnectionLostError(f"{subject}: the connection was lost") from error
         except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
             raise PublishRefusedError(f"{subject}: {error!r}") from error
+        except nats.js.errors.APIError as error:
+            failed = StreamFullError if error.err_code == _STORE_FAILED else PublishFailedError
+            raise failed(f"{subject}: {error.description}") from error
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
             raise PublishFailedError(f"{subject}: {error!r}") from error
 

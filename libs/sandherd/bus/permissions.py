@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sandherd.bus import api_subjects as api
+from sandherd.bus.api_subjects import API
 from sandherd.contracts.names import FLEET, UnsafeNameError, safe_name
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, Bucket, Consumer
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, ROOM_GIVERS, Bucket, Consumer
 from sandherd.contracts.subjects import PREFIX, TABLE, Mood, Principal
 
 SERVICES: Final = (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY)
@@ -21,7 +23,6 @@ WORKER_ANSWERS_IN: Final = 30.0
 """How long a worker may take to answer, in seconds. Nobody waits that long; a machine under load must not make a
 violation of what was only late."""
 
-_API: Final = "$JS.API"
 _JOIN: Final = "-join"
 _HEARD_DIRECTLY: Final = frozenset({Mood.EVENT, Mood.REQUEST, Mood.DELIVERY, Mood.OUTPUT})
 """Moods that are heard by a plain subscription; the others are read from their stream only."""
@@ -174,54 +175,19 @@ def bucket_subject(bucket: Bucket, service: Principal) -> str:
 
 
 def _api(service: Principal) -> Iterator[str]:
-    yield from (f"{_API}.STREAM.INFO.{stream}" for stream in streams_of(service))
+    yield from (f"{API}.STREAM.INFO.{stream}" for stream in streams_of(service))
     for consumer in consumers_of(service):
-        yield from _consuming(consumer.stream, consumer.name)
-    for stream in FOLLOWERS.get(service, ()):
-        yield from _following(stream)
-    for stream in LOOKUPS.get(service, ()):
-        yield from _reading(stream)
+        yield from api.consuming(consumer.stream, consumer.name)
+    for streams, use in ((FOLLOWERS, api.following), (LOOKUPS, api.reading), (ROOM_GIVERS, api.giving_room)):
+        for stream in streams.get(service, ()):
+            yield from use(stream)
     for bucket in BUCKETS:
         if service in bucket.owners | bucket.readers:
-            yield from _reading(bucket.stream)
+            yield from api.reading(bucket.stream)
         if service in bucket.owners:
-            yield from _watching(bucket.stream)
+            yield from api.watching(bucket.stream)
     for stream in _read_by_sequence(service):
-        yield from (*_reading(stream), f"{_API}.STREAM.MSG.DELETE.{stream}")
-
-
-def _consuming(stream: str, durable: str) -> Iterator[str]:
-    """Binding one durable pull consumer. Acknowledgements go to the old and to the new form of their subject."""
-    yield f"{_API}.CONSUMER.INFO.{stream}.{durable}"
-    yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
-    yield f"$JS.ACK.{stream}.{durable}.>"
-    yield f"$JS.ACK.*.*.{stream}.{durable}.>"
-
-
-def _following(stream: str) -> Iterator[str]:
-    """Short-lived named consumers. No pattern says `<service>-follow-*`; `_others_consumers` denies the durables."""
-    yield f"{_API}.CONSUMER.CREATE.{stream}.*"
-    yield f"{_API}.CONSUMER.CREATE.{stream}.*.>"
-    yield f"{_API}.CONSUMER.INFO.{stream}.*"
-    yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.*"
-    yield f"{_API}.CONSUMER.DELETE.{stream}.*"
-    yield f"$JS.FC.{stream}.>"
-    yield from _reading(stream)
-
-
-def _reading(stream: str) -> Iterator[str]:
-    """Single messages, by sequence or by subject."""
-    yield f"{_API}.STREAM.MSG.GET.{stream}"
-    yield f"{_API}.DIRECT.GET.{stream}"
-    yield f"{_API}.DIRECT.GET.{stream}.>"
-
-
-def _watching(stream: str) -> Iterator[str]:
-    """What nats-py's `keys()` and `watch()` do: an ordered consumer without a name, which the broker names."""
-    yield f"{_API}.CONSUMER.CREATE.{stream}"
-    yield f"{_API}.CONSUMER.INFO.{stream}.*"
-    yield f"{_API}.CONSUMER.DELETE.{stream}.*"
-    yield f"$JS.FC.{stream}.>"
+        yield from (*api.reading(stream), f"{API}.STREAM.MSG.DELETE.{stream}")
 
 
 def _read_by_sequence(service: Principal) -> Iterator[str]:
@@ -243,10 +209,10 @@ def _others_consumers(service: Principal) -> Iterator[str]:
         if consumer.stream not in followed:
             continue
         where = f"{consumer.stream}.{consumer.name}"
-        yield from (f"{_API}.CONSUMER.CREATE.{where}", f"{_API}.CONSUMER.CREATE.{where}.>")
-        yield f"{_API}.CONSUMER.DELETE.{where}"
+        yield from (f"{API}.CONSUMER.CREATE.{where}", f"{API}.CONSUMER.CREATE.{where}.>")
+        yield f"{API}.CONSUMER.DELETE.{where}"
         if consumer.service is not service:
-            yield f"{_API}.CONSUMER.MSG.NEXT.{where}"
+            yield f"{API}.CONSUMER.MSG.NEXT.{where}"
 
 
 def _unique(patterns: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from faststream.asgi import AsgiFastStream, AsgiResponse, get
 from faststream.nats import NatsBroker
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
 
-from sandherd.bus.health import Health
+from sandherd.bus.health import REMARK, Health
 from sandherd.telemetry.metrics import Meters
 
 
@@ -70,11 +70,12 @@ class Window:
         return AsgiResponse(b"ok\n", 200)
 
     async def _readyz(self, _scope: Any) -> AsgiResponse:
-        """Ready: every part that the work rests on is well; the body names each."""
+        """Ready: every part that the work rests on is well; the body names each, and what is worth a look."""
         parts = self.health.parts()
         ready = all(state == "ok" for state in parts.values())
         self.meters.set("sandherd_ready", float(ready))
-        body = "".join(f"{name}: {state}\n" for name, state in parts.items())
+        remarks = {name: f"{REMARK} {text}" for name, text in self.health.remarks().items()}
+        body = "".join(f"{name}: {state}\n" for name, state in (parts | remarks).items())
         return AsgiResponse(body.encode(), 200 if ready else 503)
 
 

@@ -86,6 +86,8 @@ STREAMS: Final[tuple[Stream, ...]] = (
         told_live=True,
         max_age=7 * _DAY,
         max_bytes=8192 * _MIB,
+        # All sandboxes share it: whoever says much must not push out what others said and nobody has stored yet.
+        refuse_when_full=True,
         duplicate_window=300.0,
     ),
     Stream(
@@ -212,6 +214,11 @@ LOOKUPS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.SPAWNER: ("ARTIFACTS",),
 }
 """Streams of which a service reads single messages: what it said before it was started again, or hands on in pieces."""
+
+ROOM_GIVERS: Final[dict[Principal, tuple[str, ...]]] = {
+    Principal.EVENT_INGEST: ("EVENTS", "ARTIFACTS"),
+}
+"""Streams out of which a service takes the oldest before they refuse; it sees how far each durable consumer is."""
 
 BY_CONSUMER: Final = {consumer.name: consumer for consumer in CONSUMERS}
 BY_STREAM: Final = {stream.name: stream for stream in STREAMS}

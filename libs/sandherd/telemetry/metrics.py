@@ -42,6 +42,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("sandherd_reconnects_total", _C, "1", "Times the broker connection came back."),
     Metric("sandherd_permission_violations_total", _C, "1", "Times the broker refused a subject to this service."),
     Metric("sandherd_lease_held", _G, "1", "1 while this replica holds the lease.", ("lease",)),
+    Metric("sandherd_stream_fill_ratio", _G, "1", "How full a stream is: 1 is full.", ("stream",)),
     Metric("sandherd_ready", _G, "1", "1 while every part that readiness rests on is well."),
     # spawner
     Metric("sandherd_tasks", _G, "1", "Tasks in the live bucket, by state.", ("state",)),
@@ -68,6 +69,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("sandherd_ingest_duplicates_total", _C, "1", "Events that were stored already, and were not stored again."),
     Metric("sandherd_ingest_lag_messages", _G, "1", "Events in the stream that are not stored yet."),
     Metric("sandherd_ingest_lag_seconds", _H, "s", "From the broker's time of an event to its commit."),
+    Metric("sandherd_room_given_bytes_total", _C, "By", "Bytes taken out of streams before they refuse.", ("stream",)),
     # message-relay
     Metric("sandherd_messages_total", _C, "1", "Messages to agents, by state reached.", ("state",)),
     Metric("sandherd_message_delivery_seconds", _H, "s", "From the command to the worker's receipt."),

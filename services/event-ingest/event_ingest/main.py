@@ -17,6 +17,7 @@ from event_ingest.answers.output import answer_output
 from event_ingest.answers.paging import ROOM_FOR_THE_REST
 from event_ingest.answers.records import answer_sandboxes, answer_tasks
 from event_ingest.answers.trajectory import answer_trajectory
+from event_ingest.clearing import Clearing
 from event_ingest.database import Connection, Database
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.schema import Schema
@@ -51,6 +52,7 @@ def compose(settings: Settings) -> Service:
     service.health.add("postgres", database.problem)
     service.background("database", database.keep)
     service.background("lag", lambda: _watch_lag(service))
+    service.background("room", Clearing(service).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.requeues({"EVENTS": ingest.handle_one})
     _answer_from_history(service, database)

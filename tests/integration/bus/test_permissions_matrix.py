@@ -14,7 +14,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, Watch
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, STREAMS
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, ROOM_GIVERS, STREAMS
 from sandherd.contracts.subjects import TABLE, Mood, Principal, Subject
 from sandherd.stack.broker import Broker
 
@@ -114,6 +114,10 @@ def lookers(stream: str) -> frozenset[Principal]:
     return frozenset(service for service, streams in LOOKUPS.items() if stream in streams)
 
 
+def room_givers(stream: str) -> frozenset[Principal]:
+    return frozenset(service for service, streams in ROOM_GIVERS.items() if stream in streams)
+
+
 def durables(stream: str) -> dict[str, Principal]:
     return {consumer.name: consumer.service for consumer in CONSUMERS if consumer.stream == stream}
 
@@ -140,7 +144,8 @@ def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
         yield f"$JS.API.DIRECT.GET.{stream}.some.subject", reading
         yield f"$JS.API.STREAM.MSG.DELETE.{stream}", takers(stream)
         yield f"$JS.FC.{stream}.name.x", followers(stream) | OWNERS.get(stream, NOBODY)
-        for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
+        yield f"$JS.API.STREAM.PURGE.{stream}", room_givers(stream)
+        for verb in ("CREATE", "UPDATE", "DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
             yield f"$JS.API.STREAM.{verb}.{stream}", NOBODY
         for verb in ("NAMES", "LIST"):
             yield f"$JS.API.CONSUMER.{verb}.{stream}", NOBODY
@@ -161,7 +166,8 @@ def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
             yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", NOBODY
             yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", NOBODY
             yield f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", frozenset({service})
-            yield from _on_consumer(stream, name, info=followers(stream) | {service}, delete=NOBODY)
+            info = followers(stream) | room_givers(stream) | {service}
+            yield from _on_consumer(stream, name, info=info, delete=NOBODY)
 
 
 def _on_consumer(

@@ -12,6 +12,7 @@ from sandherd.client.cli.examining import (
     State,
     judge_audit,
     judge_holder,
+    judge_service,
     judge_skew,
     judge_version,
     unsaid,
@@ -87,6 +88,22 @@ def test_the_history_is_judged_by_its_audit(audit: Audit, name: str, state: Stat
     checks: dict[str, Check] = {check.name: check for check in judge_audit(audit)}
     assert checks[name].state is state
     assert all(check.remedy for check in checks.values() if check.state is not State.RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("body", "ready", "state", "found"),
+    [
+        ("broker: ok", True, State.RIGHT, "http://x is ready"),
+        ("broker: ok streams: look: EVENTS is 91% full", True, State.WORTH_A_LOOK, "EVENTS is 91% full"),
+        ("broker: no connection", False, State.WRONG, "broker: no connection"),
+    ],
+)
+def test_a_service_that_works_may_still_be_worth_a_look(body: str, ready: bool, state: State, found: str) -> None:
+    """A stream that is nearly full makes no service wrong, but it is shown, with a remedy, before it is full."""
+    check = judge_service("event-ingest", "http://x", body, ready=ready)
+    assert check.state is state
+    assert check.found.endswith(found)
+    assert (check.remedy is not None) is (state is not State.RIGHT)
 
 
 def test_what_was_put_aside_is_counted_and_shown_where_it_is(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""The broker's own subjects that each way of using a stream needs (ADR-8, ADR-15, ADR-31)."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sandherd.contracts.streams import CONSUMERS
+
+API: Final = "$JS.API"
+
+
+def consuming(stream: str, durable: str) -> Iterator[str]:
+    """Binding one durable pull consumer. Acknowledgements go to the old and to the new form of their subject."""
+    yield f"{API}.CONSUMER.INFO.{stream}.{durable}"
+    yield f"{API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
+    yield f"$JS.ACK.{stream}.{durable}.>"
+    yield f"$JS.ACK.*.*.{stream}.{durable}.>"
+
+
+def following(stream: str) -> Iterator[str]:
+    """Following, by short-lived consumers. No pattern says `<service>-follow-*`; `permissions` denies the durables."""
+    yield f"{API}.CONSUMER.CREATE.{stream}.*"
+    yield f"{API}.CONSUMER.CREATE.{stream}.*.>"
+    yield f"{API}.CONSUMER.INFO.{stream}.*"
+    yield f"{API}.CONSUMER.MSG.NEXT.{stream}.*"
+    yield f"{API}.CONSUMER.DELETE.{stream}.*"
+    yield f"$JS.FC.{stream}.>"
+    yield from reading(stream)
+
+
+def reading(stream: str) -> Iterator[str]:
+    """Taking single messages out, by sequence or by subject."""
+    yield f"{API}.STREAM.MSG.GET.{stream}"
+    yield f"{API}.DIRECT.GET.{stream}"
+    yield f"{API}.DIRECT.GET.{stream}.>"
+
+
+def giving_room(stream: str) -> Iterator[str]:
+    """Taking the oldest out of a stream, and seeing what must not be taken: what a durable consumer still has to do."""
+    yield f"{API}.STREAM.PURGE.{stream}"
+    yield from (f"{API}.CONSUMER.INFO.{stream}.{row.name}" for row in CONSUMERS if row.stream == stream)
+
+
+def watching(stream: str) -> Iterator[str]:
+    """Watching a bucket as nats-py's `keys()` and `watch()` do: an ordered consumer, which the broker names."""
+    yield f"{API}.CONSUMER.CREATE.{stream}"
+    yield f"{API}.CONSUMER.INFO.{stream}.*"
+    yield f"{API}.CONSUMER.DELETE.{stream}.*"
+    yield f"$JS.FC.{stream}.>"
