@@ -18,6 +18,8 @@ from sandherd.bus import consuming
 from sandherd.bus.answering import Answerer, Answers, Asked
 from sandherd.bus.connection import Bus, Identity, Watch
 from sandherd.bus.consuming import Delivery, Handler, Outcome
+from sandherd.bus.fullness import Fullness
+from sandherd.bus.permissions import streams_of
 from sandherd.bus.requeue import requeue
 from sandherd.bus.together import end
 from sandherd.bus.window import Window
@@ -52,6 +54,12 @@ class Service:
         self._runs: dict[str, Run] = {}
         self._answers = Answers(principal, self.meters)
         self._failure: asyncio.Future[None] | None = None
+        self._measure_streams()
+
+    def _measure_streams(self) -> None:
+        fullness = Fullness(streams_of(self.principal), self.meters)
+        self.health.remark_on("streams", fullness.remark)
+        self.background("fullness", lambda: fullness.watch(self.bus))
 
     def consume(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
         """Hand each message of a durable consumer to `handle`."""
