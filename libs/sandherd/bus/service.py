@@ -134,6 +134,7 @@ class Service:
             self.health.add("broker", lambda: None if self.bus.connected else "no connection")
             broker = self._answers.broker(self.bus)
             await broker.start()
+            stack.push_async_callback(self._answers.close)
             await stack.enter_async_context(self._open_window(broker))
             for name, run in self._runs.items():
                 stack.push_async_callback(end, [asyncio.create_task(self._guard(name, run), name=name)])

@@ -1,0 +1,90 @@
+"""The access room on a real bus, with records as they are wanted and a worker that a test plays."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from nats.aio.msg import Msg
+from pydantic import BaseModel
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.service import Asked, Service
+from sandherd.contracts.commands import Limits
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.requests import REQUESTS, Reply, Request
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import Principal, sandbox_request_subject
+from sandherd.stack.broker import Broker
+from spawner.access.answers import ANSWERED, make_answers
+from spawner.live import Live
+from spawner.resolving import Menu
+from spawner.runtimes.contract import Runtime
+from spawner.sandboxes.record import SandboxRecord
+
+Play = Callable[[Any], Awaitable[BaseModel]]
+
+
+@asynccontextmanager
+async def access_room(
+    herd: Broker, runtimes: Mapping[str, Runtime] | None = None, **settings: Any
+) -> AsyncIterator[Live]:
+    """A replica that answers about sandboxes and does nothing else."""
+    wanted = herd.settings(Principal.SPAWNER, **settings)
+    service = Service(Principal.SPAWNER, wanted)
+    answers: dict[type[Request[Any]], Callable[[Asked[Any]], Awaitable[BaseModel]]] = {}
+
+    def later(request: type[Request[Any]]) -> Callable[[Asked[Any]], Awaitable[BaseModel]]:
+        async def answer(asked: Asked[Any]) -> BaseModel:
+            return await answers[request](asked)
+
+        return answer
+
+    for request, at_once in ANSWERED.items():
+        service.answer(request, later(request), at_once=at_once)
+    async with service.running():
+        live = Live(service.bus, service.meters)
+        answers |= make_answers(service.bus, live, wanted, Menu.of(wanted, runtimes or {}), runtimes or {})
+        yield live
+
+
+async def make_record(live: Live, sandbox: str = "sbx-1", **fields: Any) -> SandboxRecord:
+    """A sandbox of project p1, running if nothing else is said."""
+    record = SandboxRecord(
+        project="p1",
+        sandbox=sandbox,
+        runtime="process",
+        limits=Limits(),
+        requested_at=datetime.now(UTC),
+        **{"state": SandboxState.RUNNING, **fields},
+    )
+    held, created = await live.sandboxes.create(record)
+    assert created
+    return held.record
+
+
+async def change_record(live: Live, sandbox: str = "sbx-1", **fields: Any) -> None:
+    """Bring a record into any state, whatever the table of transitions says."""
+    await live.sandboxes.change(f"p1.{sandbox}", lambda record, _: record.model_copy(update=fields))
+
+
+async def play(bus: Bus, request: type[Request[Any]], do: Play, sandbox: str = "sbx-1") -> None:
+    """From now on, `do` answers this request as the sandbox's worker. A `ContractError` of it is a refusal."""
+
+    async def answer(message: Msg) -> None:
+        try:
+            reply = Reply[Any](ok=await do(REQUESTS[request.type].model_validate_json(message.data, strict=True)))
+        except ContractError as error:
+            reply = Reply[Any](error=error.problem)
+        await message.respond(reply.model_dump_json(exclude_none=True).encode())
+
+    answering: set[asyncio.Task[None]] = set()
+
+    async def hear(message: Msg) -> None:
+        task = asyncio.create_task(answer(message))  # one at a time would hold the others back
+        answering.add(task)
+        task.add_done_callback(answering.discard)
+
+    await bus.client.subscribe(sandbox_request_subject(request.type, "p1", sandbox), cb=hear)
+    await bus.client.flush()

@@ -1,0 +1,364 @@
+"""Commands and files in sandboxes, asked by people: handed on to the right worker, or refused with the reason."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pydantic import ValidationError
+
+from sandherd.bus.connection import Bus, RefusedError
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.requests import (
+    INLINE_BYTES,
+    Download,
+    DownloadChunk,
+    Exec,
+    ExecKill,
+    ExecOutput,
+    ExecState,
+    ExecStatus,
+    FileEntry,
+    FileList,
+    FileRead,
+    FileWritten,
+    ListFiles,
+    ListRuntimes,
+    Profile,
+    Request,
+    Upload,
+    UploadChunk,
+    WorkerDownload,
+    WorkerExec,
+    WorkerExecKill,
+    WorkerExecStatus,
+    WorkerListFiles,
+    WorkerUpload,
+)
+from sandherd.contracts.specs import Limits
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import ARTIFACT, Principal
+from sandherd.stack.broker import Broker
+from spawner.live import Live
+from spawner.runtimes.contract import Capabilities, Isolation, Runtime
+from tests.integration.spawner.played import access_room, change_record, make_record, play
+
+P = Principal
+S = SandboxState
+DIGEST = "0" * 64
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def live(herd: Broker) -> AsyncIterator[Live]:
+    async with access_room(herd, max_file_mb=1) as live:
+        yield live
+
+
+@pytest.fixture
+async def client(herd: Broker) -> AsyncIterator[Bus]:
+    async with herd.bus(P.CLIENT, project="p1") as bus:
+        yield bus
+
+
+@pytest.fixture
+async def worker(herd: Broker) -> AsyncIterator[Bus]:
+    async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
+        yield bus
+
+
+def reference(size: int, **over: Any) -> ArtifactRef:
+    own = ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="upl-1")
+    chunks = max(1, -(-size // INLINE_BYTES))
+    return ArtifactRef(**{"artifact": "upl-1", "subject": own, "size": size, "sha256": DIGEST, "chunks": chunks} | over)
+
+
+ASKED: tuple[Request[Any], ...] = (
+    Exec(sandbox="sbx-1", exec="exc-1", command=["true"]),
+    ExecStatus(sandbox="sbx-1", exec="exc-1"),
+    ExecKill(sandbox="sbx-1", exec="exc-1"),
+    ListFiles(sandbox="sbx-1"),
+    Upload(sandbox="sbx-1", transfer="trf-1", path="a", data=b"x", sha256=DIGEST),
+    UploadChunk(sandbox="sbx-1", artifact="upl-1", index=0, data=b"x"),
+    Download(sandbox="sbx-1", transfer="trf-1", path="a"),
+)
+"""One of each that is about a living sandbox."""
+each = pytest.mark.parametrize("request_", ASKED, ids=lambda request: type(request).__name__)
+
+
+async def refused(bus: Bus, request: Request[Any], project: str = "p1") -> Any:
+    with pytest.raises(RefusedError) as caught:
+        await bus.ask(request, project, timeout=20)
+    return caught.value.problem
+
+
+# --- what is refused before a worker is asked ---------------------------------------------------------------------
+
+
+@each
+async def test_a_sandbox_that_is_not_known_is_named(live: Live, client: Bus, request_: Request[Any]) -> None:
+    """Nothing is handed on about a sandbox without a record, also not if another project has one of that name."""
+    await live.sandboxes.create((await make_record(live, "sbx-2")).model_copy(update={"project": "p2"}))
+    problem = await refused(client, request_)
+    assert (problem.code, problem.field) == (Code.NOT_FOUND, "sandbox")
+    assert "sbx-1" in problem.message
+    assert "p1" in problem.message
+
+
+@each
+async def test_a_sandbox_that_has_ended_says_why(live: Live, client: Bus, request_: Request[Any]) -> None:
+    """`conflict`, with the reason of its end."""
+    await make_record(live, state=S.TERMINATED, reason="expired")
+    problem = await refused(client, request_)
+    assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (expired)")
+
+
+@each
+async def test_a_paused_sandbox_is_not_waited_for(live: Live, client: Bus, request_: Request[Any]) -> None:
+    """`conflict`, and how to go on: its worker is frozen, and would answer nobody."""
+    await make_record(live, state=S.PAUSED, pause_wanted=True)
+    problem = await refused(client, request_)
+    assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 is paused")
+    assert problem.remedy == "`sandherd sandboxes resume sbx-1`"
+
+
+async def test_a_sandbox_that_is_ending_takes_nothing_more(live: Live, client: Bus) -> None:
+    """`conflict` while it is being stopped."""
+    await make_record(live, state=S.STOPPING, reason="cancelled")
+    assert (await refused(client, ASKED[0])).message == "sandbox sbx-1 is ending (cancelled)"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [*ASKED, DownloadChunk(sandbox="sbx-1", artifact="dwn-1")],
+    ids=lambda request: type(request).__name__,
+)
+async def test_all_projects_at_once_have_no_sandbox(live: Live, herd: Broker, request_: Request[Any]) -> None:
+    """An operator, who may ask about every project, has to name the one that is meant."""
+    await make_record(live)
+    async with herd.bus(P.OPERATOR) as operator:
+        problem = await refused(operator, request_, "fleet")
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, "project")
+
+
+async def test_a_client_reaches_no_sandbox_of_another_project(live: Live, herd: Broker) -> None:
+    """The project is that of the subject, which the broker checks, and never what a request says."""
+    await make_record(live)
+    async with herd.bus(P.CLIENT, project="p2") as stranger:
+        assert (await refused(stranger, ASKED[0], "p2")).code is Code.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("reference_", "code"),
+    [
+        (reference(MIB + 1), Code.TOO_LARGE),
+        (reference(MIB, chunks=7), Code.INVALID_FIELD),
+        (reference(MIB, subject="sandherd.v1.artifact.p1.sbx-2.upl-1"), Code.INVALID_FIELD),
+        (reference(MIB, subject="sandherd.v1.artifact.p1.sbx-1.>", artifact=">"), Code.INVALID_FIELD),
+    ],
+)
+async def test_a_reference_that_can_not_be_is_refused_before_the_worker_sees_it(
+    live: Live, client: Bus, reference_: ArtifactRef, code: Code
+) -> None:
+    """Over the cap (which is named), in a wrong number of pieces, or another's."""
+    await make_record(live)
+    request = Upload(sandbox="sbx-1", transfer="trf-1", path="a", artifact=reference_, sha256=DIGEST)
+    problem = await refused(client, request)
+    assert (problem.code, problem.field) == (code, "artifact")
+    assert code is not Code.TOO_LARGE or "1048576 (1 MiB)" in problem.message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"data": b"x", "artifact": reference(1)},
+        {"artifact": reference(1, sha256="1" * 64)},
+        {"data": b"x" * (INLINE_BYTES + 1)},
+        {"data": b"x", "transfer": "another-1"},
+        {"data": b"x", "path": "a\0b"},
+        {"data": b"x", "mode": 0o4755},
+        {"data": b"x", "wait_seconds": 6},
+    ],
+)
+def test_what_can_be_known_before_is_refused_at_the_client(fields: dict[str, Any]) -> None:
+    """An upload without content, with two, with another digest or one too large for a request is never sent."""
+    with pytest.raises(ValidationError):
+        Upload(**{"sandbox": "sbx-1", "transfer": "trf-1", "path": "a", "sha256": DIGEST, **fields})
+
+
+# --- what a worker says, and its silence --------------------------------------------------------------------------
+
+
+async def test_a_worker_that_is_not_there_is_said_with_the_state(live: Live, client: Bus) -> None:
+    """`unavailable` without a worker on the subject: at its start, or after it was lost."""
+    await make_record(live, state=S.SPAWNING)
+    problem = await refused(client, ASKED[0])
+    assert problem.code is Code.UNAVAILABLE
+    assert problem.message == "the worker of sandbox sbx-1 is not there (state spawning)"
+
+
+async def test_a_worker_that_comes_back_in_time_is_not_missed(live: Live, client: Bus, worker: Bus) -> None:
+    """A worker that is off its subject for a moment, as when it renews its credential, is asked again."""
+    await make_record(live)
+    asking = asyncio.create_task(client.ask(ListFiles(sandbox="sbx-1"), "p1", timeout=20))
+
+    async def answer(_question: WorkerListFiles) -> FileList:
+        return FileList(entries=[])
+
+    await asyncio.sleep(0)
+    await play(worker, WorkerListFiles, answer)
+    assert (await asking).entries == []
+
+
+async def test_a_sandbox_that_ends_while_its_worker_is_silent_is_said_to_have_ended(
+    live: Live, client: Bus, worker: Bus
+) -> None:
+    """What has become of it in the meantime says more than that nobody answered."""
+    await make_record(live)
+
+    async def fall_silent(_question: WorkerListFiles) -> FileList:
+        await change_record(live, state=S.TERMINATED, reason="dead")
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await play(worker, WorkerListFiles, fall_silent)
+    problem = await refused(client, ListFiles(sandbox="sbx-1"))
+    assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (dead)")
+
+
+async def test_a_workers_refusal_arrives_as_it_was_said(live: Live, client: Bus, worker: Bus) -> None:
+    """Code, message, field and remedy are the worker's; only what would steer a terminal is taken out."""
+    await make_record(live)
+
+    async def refuse(_question: WorkerDownload) -> FileRead:
+        raise ContractError(Code.REFUSED, "../x leads out of the tree\x1b[2J", field="path", remedy="stay inside")
+
+    await play(worker, WorkerDownload, refuse)
+    problem = await refused(client, ASKED[-1])
+    assert (problem.code, problem.field, problem.remedy) == (Code.REFUSED, "path", "stay inside")
+    assert problem.message == "../x leads out of the tree\N{REPLACEMENT CHARACTER}[2J"
+
+
+async def test_an_answer_that_is_none_is_no_answer(live: Live, client: Bus, worker: Bus) -> None:
+    """What a sandbox says is not trusted: another shape than the contract's reaches nobody."""
+    await make_record(live)
+
+    async def confuse(_question: WorkerExec) -> FileList:
+        return FileList(entries=[])
+
+    await play(worker, WorkerExec, confuse)
+    assert (await refused(client, ASKED[0])).code is Code.UNAVAILABLE
+
+
+async def test_each_question_reaches_the_worker_with_all_its_fields(live: Live, client: Bus, worker: Bus) -> None:
+    """What the worker is asked is what was asked, the cap added; what it answers is what is answered, bytes and all."""
+    await make_record(live)
+    odd = bytes(range(256))
+    state = ExecState(
+        exec="exc-1", state="killed", signal=9, output=[ExecOutput(stream="stderr", data=odd)], next_offset=256
+    )
+    entry = FileEntry(path="ünï code.txt", kind="file", size=3, mode=0o600)
+    answers: dict[type[Request[Any]], Any] = {
+        WorkerExec: state,
+        WorkerExecStatus: state,
+        WorkerExecKill: state,
+        WorkerListFiles: FileList(entries=[entry], truncated=True),
+        WorkerUpload: FileWritten(path="a b", size=256, sha256=DIGEST, done=False, moved=7),
+        WorkerDownload: FileRead(path="a b", kind="file", size=256, sha256=DIGEST, data=odd),
+    }
+    asked: list[Request[Any]] = []
+    for kind, answer in answers.items():
+
+        async def say(question: Request[Any], answer: Any = answer) -> Any:
+            asked.append(question)
+            return answer
+
+        await play(worker, kind, say)
+    run = {"command": ["cat", "ü"], "cwd": "a b", "env": {"A": "1"}, "stdin": odd, "timeout_seconds": 7}
+    put = {"path": "a b", "data": odd, "sha256": DIGEST, "mode": 0o755, "unpack": True}
+    of: dict[str, Any] = {"sandbox": "sbx-1"}
+    questions: list[tuple[Request[Any], Request[Any]]] = [
+        (Exec(exec="exc-1", wait_seconds=1, **run, **of), WorkerExec(exec="exc-1", wait_seconds=1, **run)),
+        (ExecStatus(exec="exc-1", offset=9, **of), WorkerExecStatus(exec="exc-1", offset=9)),
+        (ExecKill(exec="exc-1", signal="KILL", **of), WorkerExecKill(exec="exc-1", signal="KILL")),
+        (ListFiles(path="x", recursive=True, limit=3, **of), WorkerListFiles(path="x", recursive=True, limit=3)),
+        (Upload(transfer="trf-1", **put, **of), WorkerUpload(transfer="trf-1", max_bytes=MIB, **put)),
+        (Download(transfer="trf-2", path="a b", **of), WorkerDownload(transfer="trf-2", path="a b", max_bytes=MIB)),
+    ]
+    found = [await client.ask(question, "p1") for question, _ in questions]
+    assert found == list(answers.values())
+    assert asked == [handed_on for _, handed_on in questions]
+
+
+async def test_hundreds_may_wait_for_a_command_and_nobody_else_has_to(live: Live, client: Bus, worker: Bus) -> None:
+    """500 answers are held back at once by one replica, and another question is answered all the same."""
+    await make_record(live)
+    waiting, end = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold_back(question: WorkerExecStatus) -> ExecState:
+        waiting.release()
+        if not question.offset:
+            await end.wait()
+        return ExecState(exec=question.exec, state="exited", complete=True)
+
+    await play(worker, WorkerExecStatus, hold_back)
+    polls = [
+        asyncio.create_task(client.ask(ExecStatus(sandbox="sbx-1", exec=f"exc-{number}"), "p1", timeout=30))
+        for number in range(500)
+    ]
+    for _ in polls:
+        await waiting.acquire()
+    assert not any(poll.done() for poll in polls)
+    assert (await client.ask(ExecStatus(sandbox="sbx-1", exec="exc-other", offset=1), "p1")).complete
+    end.set()
+    assert {state.exec for state in await asyncio.gather(*polls)} == {f"exc-{number}" for number in range(500)}
+
+
+async def test_a_replica_that_ends_leaves_nobody_waiting(herd: Broker, client: Bus, worker: Bus) -> None:
+    """Whose answer is held back is told at once to ask again, and is answered by another replica."""
+    waiting, end = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold_back(question: WorkerExecStatus) -> ExecState:
+        waiting.release()
+        await end.wait()
+        return ExecState(exec=question.exec, state="exited", complete=True)
+
+    await play(worker, WorkerExecStatus, hold_back)
+    question = ExecStatus(sandbox="sbx-1", exec="exc-1")
+    async with access_room(herd) as live:
+        await make_record(live)
+        asking = asyncio.create_task(client.ask(question, "p1", timeout=60))
+        await waiting.acquire()
+    with pytest.raises(RefusedError) as caught:
+        await asking
+    problem = caught.value.problem
+    assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "ask again")
+    async with access_room(herd):
+        end.set()
+        assert (await client.ask(question, "p1")).complete
+
+
+# --- what can be asked for ----------------------------------------------------------------------------------------
+
+
+async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
+    """Runtimes with what they can do and their limits, profiles, caps and defaults, as this herd is set."""
+    can = Capabilities(isolation=Isolation.BUBBLEWRAP, memory="cgroup", processes="rlimit", can_pause=True)
+    runtime = cast("Runtime", SimpleNamespace(name="process", capabilities=can))
+    settings: dict[str, Any] = {
+        "profiles": {"small": Profile(limits=Limits(memory_mb=128), warm=2)},
+        "runtime_limits": {"process": 4},
+        "caps": Limits(memory_mb=4096, cpu_seconds=60),
+        "max_file_mb": 7,
+    }
+    async with access_room(herd, {"process": runtime}, **settings), herd.bus(P.CLIENT, project="p1") as client:
+        found = await client.ask(ListRuntimes(), "p1")
+    view = found.runtimes[0]
+    assert (view.runtime, view.default, view.isolation, view.limit) == ("process", True, "bubblewrap", 4)
+    assert (view.can_pause, view.memory, view.processes) == (True, "cgroup", "rlimit")
+    assert found.profiles == settings["profiles"]
+    assert (found.caps, found.defaults.memory_mb, found.defaults.cpu_seconds) == (settings["caps"], 2048, 60)
+    assert (found.harnesses, found.max_file_bytes, found.max_attempts) == (["command"], 7 * MIB, 20)

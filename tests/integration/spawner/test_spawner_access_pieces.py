@@ -1,0 +1,195 @@
+"""Pieces of large files: held for an hour, given to the sandbox they are for and to nobody else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import Bus, BusError, RefusedError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.offers import Previous
+from sandherd.contracts.requests import INLINE_BYTES, ArtifactPiece, DownloadChunk, Fetch, UploadChunk
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import ARTIFACT, Principal
+from sandherd.stack.broker import Broker
+from spawner.live import Live
+from tests.integration.spawner.played import access_room, make_record
+
+P = Principal
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def live(herd: Broker) -> AsyncIterator[Live]:
+    """Two replicas: nothing about a piece may be known to one of them only."""
+    async with access_room(herd, max_file_mb=1) as live, access_room(herd, max_file_mb=1):
+        yield live
+
+
+@pytest.fixture
+async def client(herd: Broker) -> AsyncIterator[Bus]:
+    async with herd.bus(P.CLIENT, project="p1") as bus:
+        yield bus
+
+
+@pytest.fixture
+async def worker(herd: Broker) -> AsyncIterator[Bus]:
+    async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as bus:
+        yield bus
+
+
+def piece(index: int, data: bytes | None = None, artifact: str = "upl-1") -> UploadChunk:
+    return UploadChunk(sandbox="sbx-1", artifact=artifact, index=index, data=b"%d" % index if data is None else data)
+
+
+async def fetch_all(worker: Bus, artifact: str = "upl-1", owner: str = "sbx-1") -> list[ArtifactPiece]:
+    """Every piece, until there is none after the last."""
+    found: list[ArtifactPiece] = []
+    while True:
+        after = found[-1].after if found else 0
+        try:
+            request = Fetch(owner=owner, artifact=artifact, after=after)
+            found.append(await worker.ask(request, "p1", sandbox="sbx-1"))
+        except RefusedError as error:
+            if error.problem.code is not Code.NOT_FOUND:
+                raise
+            return found
+
+
+async def refused(bus: Bus, request: Any, sandbox: str | None = None) -> Any:
+    with pytest.raises(RefusedError) as caught:
+        await bus.ask(request, "p1", sandbox=sandbox)
+    return caught.value.problem
+
+
+async def test_pieces_come_through_in_any_order_each_once(live: Live, client: Bus, worker: Bus) -> None:
+    """Sent out of order, at once and twice, by way of any replica, every piece is there once, with its place."""
+    await make_record(live)
+    order = [3, 0, 4, 1, 1, 3, 2, 0, 4]
+    held = await asyncio.gather(*(client.ask(piece(index), "p1") for index in order))
+    assert [answer.index for answer in held] == order
+    assert sorted((found.index, found.data) for found in await fetch_all(worker)) == [
+        (index, b"%d" % index) for index in range(5)
+    ]
+
+
+async def test_any_bytes_come_through(live: Live, client: Bus, worker: Bus) -> None:
+    """A whole piece of every byte there is, and an empty one, are what they were."""
+    await make_record(live)
+    whole = bytes(range(256)) * (INLINE_BYTES // 256)
+    for index, data in enumerate((whole, b"")):
+        await client.ask(piece(index, data), "p1")
+    assert [found.data for found in await fetch_all(worker)] == [whole, b""]
+    first = await client.ask(DownloadChunk(sandbox="sbx-1", artifact="upl-1"), "p1")
+    assert (first.data, first.index) == (whole, 0)
+
+
+async def test_a_missing_piece_is_missed(live: Live, client: Bus, worker: Bus) -> None:
+    """Who reads gets what there is, then `not_found`: it knows by the indexes what is missing."""
+    await make_record(live)
+    for index in (0, 2):
+        await client.ask(piece(index), "p1")
+    assert [found.index for found in await fetch_all(worker)] == [0, 2]
+    assert await fetch_all(worker, "upl-never") == []
+    problem = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="upl-1", after=10**12))
+    assert (problem.code, problem.field) == (Code.NOT_FOUND, "artifact")
+
+
+async def test_pieces_go_by_themselves(live: Live, client: Bus, herd: Broker) -> None:
+    """The broker is told to let go of a piece after an hour; it needs nobody to clean up."""
+    await make_record(live)
+    await client.ask(piece(0), "p1")
+    async with herd.bus(P.SPAWNER) as spawner:
+        stored = await spawner.js.get_msg("ARTIFACTS", seq=1, direct=True)
+    assert stored.subject == ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="upl-1")
+    assert (stored.headers or {})["Nats-TTL"] == "3600s"
+
+
+@pytest.mark.parametrize(
+    ("index", "size", "field"),
+    [(MIB // INLINE_BYTES, 1, "data"), (MIB // INLINE_BYTES + 1, 0, "index"), (10**9, 1, "index")],
+)
+async def test_a_piece_beyond_the_cap_is_not_stored(
+    live: Live, client: Bus, herd: Broker, index: int, size: int, field: str
+) -> None:
+    """`too_large` names the cap, and the stream stays empty; the last piece that fits is taken."""
+    await make_record(live)
+    problem = await refused(client, piece(index, b"x" * size))
+    assert (problem.code, problem.field) == (Code.TOO_LARGE, field)
+    assert "1048576 (1 MiB)" in problem.message
+    async with herd.bus(P.SPAWNER) as spawner:
+        assert (await spawner.js.stream_info("ARTIFACTS")).state.messages == 0
+        await client.ask(piece(MIB // INLINE_BYTES - 1, b"x" * INLINE_BYTES), "p1")
+        assert (await spawner.js.stream_info("ARTIFACTS")).state.messages == 1
+
+
+async def test_a_sandbox_fetches_its_own_and_the_previous_attempts_and_no_others(live: Live, herd: Broker) -> None:
+    """What another sandbox of the project holds is refused, and so is its subject by the broker."""
+    left = {"attempt": 1, "sandbox": "sbx-0"}
+    await make_record(live, previous=Previous.model_validate(left))
+    async with AsyncExitStack() as stack:
+        bus = {}
+        for name in ("sbx-0", "sbx-1", "sbx-2"):
+            worker = await stack.enter_async_context(herd.bus(P.WORKER, project="p1", sandbox=name))
+            subject = ARTIFACT.fill(project="p1", sandbox=name, artifact="art-1")
+            await worker.publish(subject, name.encode(), msg_id=f"art-of-{name}-0")
+            bus[name] = worker
+        for owner in ("sbx-0", "sbx-1"):
+            assert [found.data for found in await fetch_all(bus["sbx-1"], "art-1", owner)] == [owner.encode()]
+        problem = await refused(bus["sbx-1"], Fetch(owner="sbx-2", artifact="art-1"), "sbx-1")
+        assert (problem.code, problem.field) == (Code.REFUSED, "owner")
+        with pytest.raises(BusError):
+            await bus["sbx-2"].ask(Fetch(owner="sbx-0", artifact="art-1"), "p1", sandbox="sbx-1", timeout=0.2)
+
+
+async def test_a_sandbox_that_has_ended_fetches_nothing(live: Live, worker: Bus) -> None:
+    """Also with a credential that is still good for a while."""
+    await make_record(live, state=SandboxState.FAILED)
+    problem = await refused(worker, Fetch(owner="sbx-1", artifact="art-1"), "sbx-1")
+    assert problem.code is Code.REFUSED
+
+
+async def test_what_a_sandbox_left_may_be_read_after_its_end(live: Live, client: Bus, worker: Bus) -> None:
+    """A transcript or work tree is there for people after the sandbox has ended, and its record is gone."""
+    subject = ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1")
+    await worker.publish(subject, b"what it did", msg_id="art-1-0")
+    assert (await client.ask(DownloadChunk(sandbox="sbx-1", artifact="art-1"), "p1")).data == b"what it did"
+
+
+@pytest.mark.parametrize(
+    ("msg_id", "data"), [("art-1-x", b"x"), ("art-1-", b""), ("art-1-0", b"x" * (INLINE_BYTES + 1))]
+)
+async def test_what_is_no_piece_is_given_to_nobody(
+    live: Live, client: Bus, worker: Bus, msg_id: str, data: bytes
+) -> None:
+    """A sandbox may publish anything under its own artifacts; who reads is told that it is none."""
+    await worker.publish(ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1"), data, msg_id=msg_id)
+    problem = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="art-1"))
+    assert problem.code is Code.CONFLICT
+
+
+async def test_nobody_says_anothers_piece_before_it(live: Live, client: Bus, worker: Bus, herd: Broker) -> None:
+    """A stranger's message with the same artifact and index does not make a piece a repetition."""
+    await make_record(live)
+    await live.sandboxes.create((await make_record(live, "sbx-2")).model_copy(update={"project": "p2"}))
+    async with herd.bus(P.CLIENT, project="p2") as stranger:
+        await stranger.ask(UploadChunk(sandbox="sbx-2", artifact="upl-1", index=0, data=b"not this"), "p2")
+    async with herd.bus(P.WORKER, project="p1", sandbox="sbx-3") as other:
+        subject = ARTIFACT.fill(project="p1", sandbox="sbx-3", artifact="upl-1")
+        await other.publish(subject, b"nor this", msg_id="upl-1-0")
+    await client.ask(piece(0), "p1")
+    assert [found.data for found in await fetch_all(worker)] == [b"0"]
+
+
+async def test_a_full_stream_refuses_and_keeps_what_it_had(live: Live, client: Bus, herd: Broker) -> None:
+    """When the broker has no room for pieces, who sends is told that, and to send again."""
+    await make_record(live)
+    await client.ask(piece(0), "p1")
+    async with herd.provisioner() as jetstream:
+        config = (await jetstream.stream_info("ARTIFACTS")).config
+        await jetstream.update_stream(config.evolve(max_bytes=1000))
+        problem = await refused(client, piece(1, b"x" * 2000))
+        assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "send it again")
+        assert (await jetstream.stream_info("ARTIFACTS")).state.messages == 1
