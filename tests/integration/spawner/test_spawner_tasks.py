@@ -1,0 +1,202 @@
+"""Attempts, limits of time, dependencies and the order of tasks, with a real broker, spawner and worker."""
+
+import os
+import signal
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import CancelTask, Retry, RetryTask
+from sandherd.contracts.requests import LiveTasks
+from tests.integration.spawner.test_spawner_losses import worker_of
+
+Make = Callable[..., Service]
+SECOND_GOES_WELL = ["/bin/sh", "-c", 'test "$SANDHERD_ATTEMPT" = 2 && exit 0; touch up; exec sleep 600']
+AT_ONCE = Retry(max_attempts=2, first_delay_seconds=0)
+
+
+def data_of(person: Any, entity: str, kind: str) -> dict[str, Any]:
+    (event,) = [event for event in person.unique() if (event["subject"], event["type"]) == (entity, kind)]
+    data: dict[str, Any] = event["data"]
+    return data
+
+
+async def lose_worker(person: Any, sandbox: str) -> None:
+    """End the worker as the kernel might, once its agent is at work."""
+    await person.eventually((person.home / "sandboxes" / sandbox / "work" / "up").exists)
+    os.kill(worker_of(person.home, sandbox), signal.SIGKILL)
+
+
+def check_one_at_a_time(person: Any, task: str) -> None:
+    """No sandbox of the task was requested while another of it had not ended."""
+    live = set()
+    for event in person.unique():
+        if event.get("taskid") != task or not event["type"].startswith("sandbox."):
+            continue
+        if event["type"] == "sandbox.requested":
+            assert not live
+            live.add(event["subject"])
+        if event["type"] in {"sandbox.terminated", "sandbox.failed"}:
+            live.discard(event["subject"])
+
+
+async def test_a_lost_attempt_is_tried_again_in_a_new_sandbox(spawner: Make, person: Any) -> None:
+    """Once the sandbox of the first is gone; and the task ends as its last attempt has earned."""
+    async with spawner().running():
+        task = await person.submit(SECOND_GOES_WELL, retry=AT_ONCE)
+        first = (await person.reaches(task, "running")).sandbox
+        await lose_worker(person, first)
+        view = await person.ended(task)
+        assert (view.state, view.attempt, view.error) == ("completed", 2, None)
+        assert view.sandbox != first
+        await person.all_gone()
+    kinds = [event["type"] for event in person.unique() if event["subject"] == task]
+    assert [kind for kind in kinds if kind != "task.running"] == [
+        "task.submitted", "task.assigned", "task.retry_scheduled", "task.assigned", "task.completed",
+    ]  # fmt: skip
+    again = data_of(person, task, "task.retry_scheduled")
+    assert (again["attempt"], again["error_type"], again["sandbox"]) == (1, "worker_lost", first)
+    check_one_at_a_time(person, task)
+    person.check_sequences()
+
+
+async def test_an_attempt_over_its_limit_is_tried_again(spawner: Make, person: Any) -> None:
+    """Its sandbox is ended, whatever its agent is at."""
+    argv = ["/bin/sh", "-c", 'test "$SANDHERD_ATTEMPT" -ge 2 || exec sleep 600']
+    async with spawner().running():
+        task = await person.submit(argv, retry=Retry(max_attempts=20, first_delay_seconds=0), attempt_seconds=4)
+        view = await person.ended(task)
+        assert view.state == "completed"
+        assert view.attempt >= 2
+        await person.all_gone()
+    of_first = [event for event in person.unique() if event["subject"] == task and event["data"].get("attempt") == 1]
+    assert [event["type"] for event in of_first if event["type"] != "task.running"] == [
+        "task.submitted", "task.assigned", "task.timed_out", "task.retry_scheduled",
+    ]  # fmt: skip
+    assert of_first[-2]["data"] == {"attempt": 1, "limit_seconds": 4.0, "whole_task": False}
+    assert of_first[-1]["data"]["error_type"] == "attempt_timed_out"
+    check_one_at_a_time(person, task)
+    person.check_sequences()
+
+
+async def test_a_task_over_its_limit_has_failed(spawner: Make, person: Any) -> None:
+    """While it runs as while it waits; nothing of it is tried again."""
+    async with spawner(max_sandboxes=1).running():
+        blocker = await person.submit(["sleep", "600"])
+        await person.reaches(blocker, "running")
+        waits = await person.submit(["true"], task_seconds=1, retry=AT_ONCE)
+        assert (await person.ended(waits)).error_type == "task_timed_out"
+        await person.command(CancelTask(task=blocker), blocker)
+        runs = await person.submit(["sleep", "600"], task_seconds=4, retry=AT_ONCE)
+        assert (await person.ended(runs)).error_type == "task_timed_out"
+        await person.all_gone()
+    assert data_of(person, waits, "task.timed_out")["whole_task"] is True
+    assert "task.assigned" not in person.types(waits)
+    assert "task.retry_scheduled" not in person.types(runs)
+    person.check_sequences()
+
+
+async def test_a_task_begins_when_what_it_depends_on_is_done(spawner: Make, person: Any) -> None:
+    """And says what it waits for until then."""
+    async with spawner().running():
+        first = await person.submit(["sh", "-c", "touch up; while ! test -e go; do sleep 0.05; done"])
+        second = await person.submit(["true"], depends_on=(first,))
+        running = await person.reaches(first, "running")
+        view = await person.reaches(second, "pending")
+        assert view.waits_for == f"{first} has to be completed (running)"
+        (person.home / "sandboxes" / running.sandbox / "work" / "go").touch()
+        assert (await person.ended(second)).state == "completed"
+        await person.all_gone()
+    order = [event["subject"] for event in person.unique() if event["type"] in {"task.completed", "task.assigned"}]
+    assert order == [first, first, second, second]
+    person.check_sequences()
+
+
+async def test_what_depends_on_a_failure_fails(spawner: Make, person: Any) -> None:
+    """And so does what depends on that; nothing is left waiting for ever."""
+    async with spawner().running():
+        first = await person.submit(["sh", "-c", "exit 3"])
+        second = await person.submit(["true"], depends_on=(first,))
+        third = await person.submit(["true"], depends_on=(second,))
+        for task, on in ((second, first), (third, second)):
+            view = await person.ended(task)
+            assert (view.state, view.error_type) == ("failed", "dependency_failed")
+            assert view.error == f"{on}, which it depends on, has failed"
+            assert view.sandbox is None
+    person.check_sequences()
+
+
+async def test_dependencies_that_can_not_be_met_are_refused(spawner: Make, person: Any) -> None:
+    """On nobody, on itself, and on one that waits for it: each with its reason, and nothing of them is kept."""
+    async with spawner().running():
+        await person.submit(["true"], "lonely", depends_on=("nobody",))
+        await person.submit(["true"], "itself", depends_on=("itself",))
+        await person.submit(["true"], "hen", depends_on=("egg",))
+        await person.submit(["true"], "egg", depends_on=("hen",))
+        for task in ("lonely", "itself", "hen", "egg"):
+            await person.hears(task, "task.rejected")
+            assert await person.task(task) is None
+    reasons = {task: data_of(person, task, "task.rejected") for task in ("lonely", "itself", "hen", "egg")}
+    assert {data["field"] for data in reasons.values()} == {"spec.depends_on"}
+    assert "no task nobody in project p1" in reasons["lonely"]["reason"]
+    assert "in a circle: itself → itself" in reasons["itself"]["reason"]
+    assert any("in a circle" in reasons[task]["reason"] for task in ("hen", "egg"))
+
+
+async def test_a_person_may_have_a_failed_task_tried_again(spawner: Make, person: Any) -> None:
+    """Though its error was permanent; a task that is done is not, and that is said."""
+    async with spawner().running():
+        task = await person.submit(["sh", "-c", 'test "$SANDHERD_ATTEMPT" = 2 || exit 3'])
+        assert (await person.ended(task)).state == "failed"
+        command = await person.command(RetryTask(task=task, requested_by="ada"), task)
+        view = await person.reaches(task, "completed")
+        assert (view.attempt, view.error_type) == (2, None)
+        await person.bus.publish_command(command)
+        await person.command(RetryTask(task=task), task)
+        await person.hears(task, "task.rejected")
+        await person.all_gone()
+    assert data_of(person, task, "task.retry_scheduled")["requested_by"] == "ada"
+    refused = data_of(person, task, "task.rejected")
+    assert "only a failed or cancelled task" in refused["reason"]
+    check_one_at_a_time(person, task)
+    person.check_sequences()
+
+
+async def test_a_retry_that_waits_can_be_called_off(spawner: Make, person: Any) -> None:
+    """In no state is it too late for that, nor too early."""
+    async with spawner().running():
+        task = await person.submit(SECOND_GOES_WELL, retry=Retry(max_attempts=2, first_delay_seconds=600))
+        await lose_worker(person, (await person.reaches(task, "running")).sandbox)
+        view = await person.reaches(task, "pending")
+        assert view.attempt == 2
+        assert view.not_before == datetime.fromisoformat(data_of(person, task, "task.retry_scheduled")["not_before"])
+        await person.command(CancelTask(task=task), task)
+        assert (await person.ended(task)).state == "cancelled"
+        await person.all_gone()
+    person.check_sequences()
+
+
+async def test_the_more_urgent_begin_first_and_the_list_says_why_the_others_wait(spawner: Make, person: Any) -> None:
+    """By priority, not by the order of their coming; with the limit of their project."""
+    async with spawner(max_sandboxes=3, project_limits={"p1": 1}).running():
+        blocker = await person.submit(["sh", "-c", "touch up; while ! test -e go; do sleep 0.05; done"])
+        running = await person.reaches(blocker, "running")
+        tasks = {kind: await person.submit(["true"], kind, priority=kind) for kind in ("low", "high", "critical")}
+        for task in tasks:
+            await person.reaches(task, "pending")
+        found = (await person.bus.ask(LiveTasks(state="pending"), "p1")).tasks
+        said = {view.task: view.waits_for for view in found}
+        assert said == {
+            "critical": "1 of 1 sandboxes of project p1 live; it is next",
+            "high": "1 of 1 sandboxes of project p1 live; 1 task is before it",
+            "low": "1 of 1 sandboxes of project p1 live; 2 tasks are before it",
+        }
+        by_score = sorted(found, key=lambda view: -view.score)
+        assert [view.task for view in by_score] == ["critical", "high", "low"]
+        (person.home / "sandboxes" / running.sandbox / "work" / "go").touch()
+        for task in tasks:
+            assert (await person.ended(task)).state == "completed"
+        await person.all_gone()
+    assigned = [event["subject"] for event in person.unique() if event["type"] == "task.assigned"]
+    assert assigned == [blocker, "critical", "high", "low"]
