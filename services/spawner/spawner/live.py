@@ -10,6 +10,7 @@ from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import TransitionRefusedError
 from sandherd.telemetry import logs
 from sandherd.telemetry.metrics import Meters
+from spawner.pool.record import WarmRecord
 from spawner.records.index import Index
 from spawner.records.record import Record
 from spawner.records.store import Held, Store
@@ -38,6 +39,8 @@ class Live:
         self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
         self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard, partial(count, meters))
+        self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
+        self.pool = Store(bus, "pool", WarmRecord, self.pool_index.heard)
         self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard)
 
     async def change_task(
@@ -78,13 +81,13 @@ class Live:
 
     async def catch_up(self) -> None:
         """Return once all that is in the buckets now is known here. Raises `StoreUnavailableError`."""
-        for index in (self.task_index, self.sandbox_index):
+        for index in (self.task_index, self.sandbox_index, self.pool_index):
             await index.catch_up(self._bus)
 
     def problem(self) -> str | None:
         """Why the records are not known yet, or None."""
-        complete = self.task_index.complete.is_set() and self.sandbox_index.complete.is_set()
-        return None if complete else "the buckets are not read yet"
+        complete = (self.task_index.complete, self.sandbox_index.complete, self.pool_index.complete)
+        return None if all(event.is_set() for event in complete) else "the buckets are not read yet"
 
     def allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
         """What is decided, unless the table forbids it: then that is counted, and nothing changes."""
@@ -99,6 +102,10 @@ class Live:
 
 def _task_view(record: TaskRecord) -> TaskFacts:
     return record.view(whole=False)
+
+
+def _itself(record: WarmRecord) -> WarmRecord:
+    return record
 
 
 def task_key(view: TaskView) -> str:

@@ -1,9 +1,8 @@
 """The spawner, composed: every replica takes commands and events, those that hold the leases schedule and lead."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -22,8 +21,12 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from spawner.access.answers import make_answers
 from spawner.commands import Commands
+from spawner.core import Core, OpenRuntimes, Options
 from spawner.live import Clock, Live, utc_now
 from spawner.parts import ANSWERED, Parts, make_parts
+from spawner.pool.decisions import kinds
+from spawner.pool.filler import Filler
+from spawner.pool.pool import Pool
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.opening import WORKER, open_runtime
@@ -35,14 +38,14 @@ from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.kept import Kept
 from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.planning import Plans
+from spawner.sandboxes.pruning import Pruning
 from spawner.sandboxes.settling import AGENTS, settling
 from spawner.sandboxes.steps import make_steps
 from spawner.sandboxes.sweeper import Sweeper
 from spawner.tasks.agents import Agents
 from spawner.tasks.commands import TaskCommands
 from spawner.tasks.questions import Questions
-from spawner.tasks.queue import Queue
-from spawner.tasks.queueing import follow, started_cold
+from spawner.tasks.queueing import follow
 from spawner.tasks.scheduler import Scheduler
 
 COMMANDS: Final = "spawner-commands"
@@ -55,19 +58,6 @@ AT_ONCE: Final = 16
 """So many commands or events are handled at the same time; those about one task or sandbox one after the other."""
 _JOINER_MARGIN: Final = 3600.0
 """How much longer than the oldest sandbox a joiner's credential lives: to recover what one has left."""
-
-
-OpenRuntimes = Callable[[Settings], Awaitable[Sequence[Runtime]]]
-"""Opens the runtimes, once the service runs; each is closed when it ends."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is not a setting."""
-
-    open_runtimes: OpenRuntimes
-    clock: Clock
-    lease_seconds: float
 
 
 class Spawner:
@@ -101,69 +91,92 @@ class Spawner:
 
     async def run(self) -> None:
         """Open the runtime, take the leases, and do what is due. Raises what keeps it from that."""
-        service = self._service
+        bus = self._service.bus
         async with AsyncExitStack() as stack:
             runtimes = await self._open_runtimes(stack)
-            revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, service.bus.js))
-            live = Live(service.bus, service.meters, self._options.clock)
-            minter = Minter(self._keys)
-            sweep = self._lease(SWEEP_LEASE)
-            steps = make_steps(
-                live,
-                sweep,
-                runtimes,
-                minter=minter,
-                revoker=revoker,
-                plans=self._plans(),
-                rules=self._rules(),
-                settled=settling(service.bus),
-            )
-            keeper = Keeper(live, sweep, steps)
-            stack.push_async_callback(keeper.close)
+            revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, bus.js))
+            core = self._core(runtimes, revoker)
+            stack.push_async_callback(core.keeper.close)
             for runtime in runtimes.values():
-                runtime.on_exit(keeper.wake_unit)
-            menu, queue = Menu.of(self._settings, runtimes), follow(live, self._settings)
-            self._open_for_questions(live, queue, menu, runtimes, minter)
+                runtime.on_exit(core.keeper.wake_unit)
+            self._open_for_questions(core)
             await together(
-                live.task_index.follow(service.bus),
-                live.sandbox_index.follow(service.bus),
-                self._schedule(live, queue, menu, keeper),
-                self._sweep(live, keeper, sweep, runtimes),
+                core.live.task_index.follow(bus),
+                core.live.sandbox_index.follow(bus),
+                core.live.pool_index.follow(bus),
+                self._schedule(core),
+                self._sweep(core),
             )
 
-    def _open_for_questions(
-        self, live: Live, queue: Queue, menu: Menu, runtimes: Mapping[str, Runtime], minter: Minter
-    ) -> None:
+    def _core(self, runtimes: Mapping[str, Runtime], revoker: Revoker) -> Core:
+        live, lease, minter = (
+            Live(self._service.bus, self._service.meters, self._options.clock),
+            self._lease(SWEEP_LEASE),
+            Minter(self._keys),
+        )
+        steps = make_steps(
+            live,
+            lease,
+            runtimes,
+            minter=minter,
+            revoker=revoker,
+            plans=self._plans(),
+            rules=self._rules(),
+            settled=settling(self._service.bus),
+        )
+        menu, queue = Menu.of(self._settings, runtimes), follow(live, self._settings)
+        return Core(live, lease, minter, runtimes, menu, queue, Pool(live, menu), Keeper(live, lease, steps))
+
+    def _open_for_questions(self, core: Core) -> None:
+        bus, live, menu = self._service.bus, core.live, core.menu
         self._parts = make_parts(
-            Commands(
-                TaskCommands(self._service.bus, live, menu),
-                SandboxCommands(self._service.bus, live, runtimes, menu, queue.room.lacking),
+            commands=Commands(
+                TaskCommands(bus, live, menu),
+                SandboxCommands(
+                    bus,
+                    live,
+                    runtimes=core.runtimes,
+                    menu=menu,
+                    lacking=core.queue.room.lacking,
+                    claim=core.pool.claim,
+                ),
             ),
-            Agents(live),
-            Credentials(live, minter, self._settings.worker_credential_life),
-            Questions(live, queue),
-            make_answers(self._service.bus, live, self._settings, menu, runtimes),
+            agents=Agents(live),
+            credentials=Credentials(live, core.minter, self._settings.worker_credential_life),
+            questions=Questions(live, core.queue),
+            pruning=Pruning(live, core.runtimes, self._ward(core), core.keeper.wake),
+            others=make_answers(bus, live, self._settings, menu, core.runtimes),
         )
         self._live = live
         self._ready.set()
 
-    async def _schedule(self, live: Live, queue: Queue, menu: Menu, keeper: Keeper) -> None:
+    async def _schedule(self, core: Core) -> None:
         lease = self._lease(SCHEDULER_LEASE)
         scheduler = Scheduler(
-            live,
-            queue,
+            core.live,
+            core.queue,
             lease,
-            intend=started_cold(menu),
-            assigned=keeper.wake,
+            intend=core.pool.intend,
+            assigned=core.keeper.wake,
             settled=settling(self._service.bus),
             interval=self._settings.check_interval,
         )
         await together(lease.keep(), scheduler.run())
 
-    async def _sweep(self, live: Live, keeper: Keeper, lease: Lease, runtimes: Mapping[str, Runtime]) -> None:
-        ward = Ward(self._service.bus, live, self._settings.project, self._settings.orphan_grace)
-        sweeper = Sweeper(live, lease, keeper, ward=ward, kept=Kept(live, keeper), runtimes=runtimes)
-        await together(lease.keep(), sweeper.run(self._settings.check_interval, self._settings.keep_ended))
+    async def _sweep(self, core: Core) -> None:
+        """What one replica alone does: it leads sandboxes, sweeps, and fills the pool."""
+        settings, live, lease = self._settings, core.live, core.lease
+        kept = Kept(live, core.keeper)
+        sweeper = Sweeper(live, lease, core.keeper, ward=self._ward(core), kept=kept, runtimes=core.runtimes)
+        filler = Filler(live, lease, core.runtimes, kinds(core.menu), max_age=settings.max_age)
+        await together(
+            lease.keep(),
+            sweeper.run(settings.check_interval, settings.keep_ended),
+            filler.run(settings.check_interval, self._rules().call_timeout),
+        )
+
+    def _ward(self, core: Core) -> Ward:
+        return Ward(self._service.bus, core.live, self._settings.project, self._settings.orphan_grace)
 
     async def _open_runtimes(self, stack: AsyncExitStack) -> Mapping[str, Runtime]:
         opened = await self._options.open_runtimes(self._settings)

@@ -6,15 +6,16 @@ from typing import Any, Final
 
 from sandherd.bus.answering import Answerer
 from sandherd.bus.consuming import Delivery, Outcome
-from sandherd.contracts.requests import AskCredential, LiveSandboxes, LiveTasks, Request
+from sandherd.contracts.requests import AskCredential, LiveSandboxes, LiveTasks, Prune, Request
 from spawner.access import answers as access
 from spawner.commands import Commands
 from spawner.sandboxes.credentials import Credentials
+from spawner.sandboxes.pruning import Pruning
 from spawner.tasks.agents import Agents
 from spawner.tasks.questions import Questions
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
-    **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes), 1),
+    **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune), 1),
     **access.ANSWERED,
 }
 """What the spawner is asked, and how many of each are answered at once; as soon as its parts are there."""
@@ -30,10 +31,12 @@ class Parts:
 
 
 def make_parts(
+    *,
     commands: Commands,
     agents: Agents,
     credentials: Credentials,
     questions: Questions,
+    pruning: Pruning,
     others: Mapping[type[Request[Any]], Answerer],
 ) -> Parts:
     """Who handles what. `others` are the answers of the access room."""
@@ -44,6 +47,7 @@ def make_parts(
             AskCredential: credentials.grant,
             LiveTasks: questions.tasks,
             LiveSandboxes: questions.sandboxes,
+            Prune: pruning.prune,
             **others,
         },
     )

@@ -1,7 +1,8 @@
 """What is asked of sandboxes durably: make one without a task, pause, resume, extend, end."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from sandherd.bus.connection import Bus
@@ -17,6 +18,7 @@ from sandherd.contracts.commands import (
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.lifecycle import SandboxRefused
+from sandherd.contracts.specs import Limits
 from sandherd.telemetry import logs
 from sandherd.telemetry.traces import new_traceparent
 from spawner.live import Live
@@ -29,18 +31,23 @@ from spawner.sandboxes.record import SandboxRecord
 Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]
 Lacking = Callable[[str, str], str | None]
 """Why there is no room for one more of this project in this runtime, in words; None if there is."""
+Claim = Callable[[str, str | None, str, Limits, datetime], Awaitable[str | None]]
+"""Claims a unit of the pool for the sandbox of a key: `pool.Pool.claim`."""
 _log: Final = logs.get("commands")
 
 
 class SandboxCommands:
     """Obeys the commands about sandboxes. What can't be done is said as `sandbox.refused`, to whoever waits for it."""
 
-    def __init__(self, bus: Bus, live: Live, runtimes: Mapping[str, Runtime], menu: Menu, lacking: Lacking) -> None:
+    def __init__(
+        self, bus: Bus, live: Live, *, runtimes: Mapping[str, Runtime], menu: Menu, lacking: Lacking, claim: Claim
+    ) -> None:
         self._bus = bus
         self._live = live
         self._runtimes = runtimes
         self._menu = menu
         self._lacking = lacking
+        self._claim = claim
         self._one_at_a_time = asyncio.Lock()
 
     async def obey(self, command: Envelope[Any], delivery: Delivery) -> Outcome:
@@ -68,11 +75,16 @@ class SandboxCommands:
                 refused = self._no_place(record)
                 if refused:
                     return await self._refuse(command, refused, delivery)
-                held, _ = await self._live.sandboxes.create(record)
+                held, _ = await self._live.sandboxes.create(await self._of_pool(record))
         if not asking.same_sandbox(held.record, command, resolved):
             return await self._refuse(command, asking.taken(asked.sandbox), delivery)
         await self._live.flush_sandbox(held)
         return DONE
+
+    async def _of_pool(self, record: SandboxRecord) -> SandboxRecord:
+        """The same in a sandbox that was started beforehand, if one of its kind waits."""
+        unit = await self._claim(record.key, record.profile, record.runtime, record.limits, record.requested_at)
+        return record.model_copy(update={"unit": unit}) if unit else record
 
     def _no_place(self, record: SandboxRecord) -> Refusal | None:
         """Why it can't be made beside those that are there, or None."""

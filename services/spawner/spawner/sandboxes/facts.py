@@ -6,7 +6,6 @@ from datetime import datetime
 from spawner.runtimes.contract import Seen
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.timing import Limit, limit_of
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ class Facts:
         return self.current and self.task is not None and not self.task.ended
 
     @property
-    def limit(self) -> Limit | None:
-        """The limit of time that runs for what is done here."""
-        return limit_of(self.task) if self.working and self.task else None
+    def expired(self) -> bool:
+        """Whether its time to live is over."""
+        return self.sandbox.expires_at is not None and self.now >= self.sandbox.expires_at
 
     def since(self, moment: datetime) -> datetime:
         """When a deadline that was set at this moment began to run."""

@@ -25,12 +25,14 @@ from spawner.sandboxes.moves import (
     Spawn,
     Step,
     Stop,
-    TimeOut,
 )
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 _ERROR_TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_SOON: Final = timedelta(seconds=1)
+_PATIENCE: Final = timedelta(seconds=30)
+"""So long a sandbox that is over its time is let be while the end of its task may still be on its way to us."""
 _LONGEST_PAUSE: Final = 60.0
 
 
@@ -59,18 +61,21 @@ def _while_wanted(facts: Facts, rules: Rules) -> Step:
 
 
 def _over(facts: Facts) -> Step | None:
-    """What to do if its time, or that of what is done in it, is over."""
-    if facts.limit is not None and facts.now >= facts.limit.over_at:
-        return TimeOut()
-    if facts.sandbox.expires_at is not None and facts.now >= facts.sandbox.expires_at:
-        return BeginStop(ErrorType.EXPIRED)
-    return None
+    """What to do if its time to live is over. The limits of its task are the scheduler's to judge."""
+    if not facts.expired or facts.sandbox.expires_at is None:
+        return None
+    patience = facts.since(facts.sandbox.expires_at) + _PATIENCE
+    if facts.working and not facts.settled and facts.now < patience:
+        # Its task's own end may be on its way to us: from while no spawner was there, above all.
+        return Rest(min(patience, facts.now + _SOON))
+    return BeginStop(ErrorType.EXPIRED)
 
 
 def _rest_at_most(rest: Rest, facts: Facts) -> Rest:
-    """No longer than its times allow."""
-    ends = (rest.until, facts.sandbox.expires_at, facts.limit.over_at if facts.limit else None)
-    return Rest(min((end for end in ends if end is not None), default=None))
+    """No longer than it may live."""
+    if facts.expired or facts.sandbox.expires_at is None:
+        return rest
+    return Rest(min(rest.until or facts.sandbox.expires_at, facts.sandbox.expires_at))
 
 
 def _after_the_end(facts: Facts, rules: Rules) -> Step:
@@ -164,7 +169,7 @@ def _freezing(facts: Facts) -> Step | None:
 
 def _lost(facts: Facts, verdict: Step) -> Step:
     """The verdict, but only when the worker's own can't be on its way to us any more."""
-    return verdict if facts.settled else Rest(facts.now + timedelta(seconds=1))
+    return verdict if facts.settled else Rest(facts.now + _SOON)
 
 
 def _vanished(facts: Facts) -> Step:

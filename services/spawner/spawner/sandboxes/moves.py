@@ -53,11 +53,6 @@ class EndTask:
 
 
 @dataclass(frozen=True)
-class TimeOut:
-    """A limit of its task's time is over."""
-
-
-@dataclass(frozen=True)
 class Fail:
     """Take back its credentials and write down that it is lost."""
 
@@ -79,4 +74,4 @@ class Clear:
     keep: bool
 
 
-Step = Rest | Spawn | Pause | Resume | Recover | BeginStop | Stop | EndTask | TimeOut | Fail | Finish | Clear
+Step = Rest | Spawn | Pause | Resume | Recover | BeginStop | Stop | EndTask | Fail | Finish | Clear

@@ -12,9 +12,11 @@ from sandherd.contracts.names import derived_uuid
 from sandherd.telemetry import logs
 from spawner.live import Live
 from spawner.runtimes.contract import Runtime, Seen
+from spawner.sandboxes.runtimes import answered
 
 Present = Mapping[str, tuple[Runtime, Seen]]
 """What is there, by sandbox, and the runtime that has it."""
+_TIMEOUT: Final = 60.0
 _log: Final = logs.get("orphans")
 
 
@@ -44,20 +46,30 @@ class Ward:
 
     async def tend(self, orphans: frozenset[str], present: Present, now: datetime) -> None:
         """Report the new ones and remove those whose time is up."""
-        real = frozenset([name for name in orphans if await self._unwanted(present[name][1])])
+        real = frozenset([name for name in orphans if await self.unwanted(present[name][1])])
         new, due = self._waiting.update(real, now)
         for name in new:
-            runtime, seen = present[name]
-            _log.warning("orphan", sandbox=name, runtime=runtime.name, alive=seen.alive)
-            await self._say(seen, SandboxOrphanFound(runtime=runtime.name), 1, now)
+            await self.report(*present[name], now)
         for name in due:
-            runtime, seen = present[name]
-            await runtime.remove(name)
-            await self._say(seen, SandboxOrphanRemoved(runtime=runtime.name), 2, now)
+            await self.remove(*present[name], now)
 
-    async def _unwanted(self, seen: Seen) -> bool:
-        """Whether the bucket itself has no record of it: what is known in memory may be a moment behind."""
+    async def unwanted(self, seen: Seen) -> bool:
+        """Whether the buckets themselves have no record of it: what is known in memory may be a moment behind."""
+        if await self._live.pool.load(seen.unit) is not None:
+            return False
         return await self._live.sandboxes.load(f"{self._project_of(seen)}.{seen.unit}") is None
+
+    async def report(self, runtime: Runtime, seen: Seen, now: datetime) -> None:
+        """Say that it was found; said twice, it is one event."""
+        _log.warning("orphan", sandbox=seen.unit, runtime=runtime.name, alive=seen.alive)
+        self._live.meters.count("sandherd_orphans_total", outcome="found")
+        await self._say(seen, SandboxOrphanFound(runtime=runtime.name), 1, now)
+
+    async def remove(self, runtime: Runtime, seen: Seen, now: datetime) -> None:
+        """Have it removed, and say so."""
+        await answered(runtime.remove(seen.unit), _TIMEOUT, f"runtime {runtime.name}")
+        self._live.meters.count("sandherd_orphans_total", outcome="removed")
+        await self._say(seen, SandboxOrphanRemoved(runtime=runtime.name), 2, now)
 
     def _project_of(self, seen: Seen) -> str:
         return seen.project or self._project

@@ -29,7 +29,6 @@ from spawner.sandboxes.moves import (
     Spawn,
     Step,
     Stop,
-    TimeOut,
 )
 from spawner.sandboxes.planning import Plans
 from spawner.sandboxes.record import SandboxRecord
@@ -123,7 +122,10 @@ class Steps:
         sandbox = held.record
         seen = await self.runtimes.look(sandbox)
         # In this order: what is read later is newer, and a worker that is seen dead has said all it ever will.
-        settled = sandbox.state in _LIVES and not (seen and seen.alive) and await self.settled()
+        doubtful = not (seen and seen.alive) or (
+            sandbox.expires_at is not None and self.live.now() >= sandbox.expires_at
+        )
+        settled = sandbox.state in _LIVES and doubtful and await self.settled()
         task = await self.live.load_task(sandbox)
         record = task.record if task else None
         facts = Facts(sandbox, record, seen, self.live.now(), settled=settled, leading_since=self.since)
@@ -162,8 +164,6 @@ class Steps:
                 await self.verdicts.begin_stop(held, step, now)
             case EndTask() if found.task:
                 await self.verdicts.end_task(held.record, found.task, step, now)
-            case TimeOut() if found.task:
-                await self.verdicts.time_out(found.task, now)
             case Fail():
                 await self.verdicts.fail(held, step)
             case Finish(unsaid=unsaid):

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from sandherd.contracts.requests import SandboxView, TaskView
-from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, TaskState
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, TaskState
 from spawner.records.known import Known
 from spawner.runtimes.contract import Seen
+
+_MADE: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED})
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,14 @@ def look_over(
     *,
     keep: float,
     kept: AbstractSet[str] = frozenset(),
+    pooled: AbstractSet[str] = frozenset(),
 ) -> Findings:
     """Compare the records with each other and with what is there. `keep` is in seconds.
 
     `kept` are the sandboxes that were put aside: their records stay, for they are to be tried again.
+    `pooled` are the units that nobody has claimed yet.
     """
-    names = {known.view.sandbox: key for key, known in sandboxes.items()}
+    names = units(sandboxes)
     there = {seen.unit for seen in present}
     living = {key for key, known in sandboxes.items() if known.view.state not in SANDBOX_ENDED}
     left_behind = {names[name] for name in there if name in names} - living
@@ -53,7 +58,7 @@ def look_over(
             for key, known in tasks.items()
             if _waits_for_sandbox(known.view) and _sandbox_of(known.view) not in sandboxes
         ),
-        orphans=frozenset(there - names.keys()),
+        orphans=frozenset(there - names.keys() - pooled),
         old_tasks=frozenset(
             key
             for key, known in tasks.items()
@@ -67,6 +72,18 @@ def look_over(
             for key, known in sandboxes.items()
             if known.view.state in SANDBOX_ENDED and _old(known.view.ended_at, known, now, keep) and key not in needed
         ),
+    )
+
+
+def units(sandboxes: Mapping[str, Known[SandboxView]]) -> dict[str, str]:
+    """The key of each record, by what its runtime knows it by."""
+    return {known.alias or known.view.sandbox: key for key, known in sandboxes.items()}
+
+
+def lost(sandboxes: Mapping[str, Known[SandboxView]], present: AbstractSet[str]) -> frozenset[str]:
+    """The sandboxes that were made and have not ended, by key, and that are not there."""
+    return frozenset(
+        key for unit, key in units(sandboxes).items() if sandboxes[key].view.state in _MADE and unit not in present
     )
 
 

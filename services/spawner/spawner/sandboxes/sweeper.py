@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from sandherd.bus.lease import Lease
+from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.telemetry import logs
@@ -13,11 +13,13 @@ from spawner.live import Live
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.keeper import FOR_NOW, Keeper
 from spawner.sandboxes.kept import Kept
+from spawner.sandboxes.looking import look_at_all
 from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.sweep import Findings, look_over, unsaid
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
 
+_TIMEOUT: Final = 60.0
 _log: Final = logs.get("sweeper")
 
 
@@ -43,26 +45,30 @@ class Sweeper:
             self._live.meters.set("sandherd_lease_held", 1, lease=self._lease.key)
             try:
                 await self.sweep(keep)
+            except LeaseLostError as error:
+                _log.info("left to another", lease=str(error))
             except FOR_NOW as error:
                 _log.warning("sweep not finished", error=repr(error))
             await asyncio.sleep(interval)
 
     async def sweep(self, keep: float) -> None:
-        """One pass."""
-        present = {
-            seen.unit: (runtime, seen) for runtime in self._runtimes.values() for seen in await runtime.find_all()
-        }
-        kept = {name: runtime for runtime in self._runtimes.values() for name in await runtime.find_kept()}
+        """One pass. Raises `LeaseLostError` when it is another's turn."""
+        there = await look_at_all(self._runtimes, _TIMEOUT)
         tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
+        pooled = {key for key, _ in self._live.pool_index.items()}
         now = self._live.now()
-        findings = look_over(tasks, sandboxes, [seen for _, seen in present.values()], now, keep=keep, kept=kept.keys())
+        findings = look_over(tasks, sandboxes, there.seen, now, keep=keep, kept=there.kept.keys(), pooled=pooled)
         for key in findings.wake:
             self._keeper.wake(key)
-        await self._publish(*unsaid(tasks, sandboxes))
-        await self._fail_strays(findings, now)
-        await self._ward.tend(findings.orphans, present, now)
-        await self._purge(findings)
-        await self._kept.tend(kept, now)
+        for step in (
+            self._publish(*unsaid(tasks, sandboxes)),
+            self._fail_strays(findings, now),
+            self._ward.tend(findings.orphans, there.units, now),
+            self._purge(findings),
+            self._kept.tend(there.kept, now),
+        ):
+            self._lease.check()
+            await step
         self._measure()
 
     async def _publish(self, tasks: list[str], sandboxes: list[str]) -> None:

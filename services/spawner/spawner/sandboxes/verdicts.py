@@ -42,10 +42,6 @@ class Verdicts:
             task, lambda record: of_task.attempt_failed(record, step.error, step.error_type, now)
         )
 
-    async def time_out(self, task: Held[TaskRecord], now: datetime) -> None:
-        """One of the task's limits is over."""
-        await self.leading.decide_task(task, lambda record: of_task.timed_out(record, now))
-
     async def fail(self, held: Held[SandboxRecord], step: Fail) -> None:
         """It could not be made, or is lost: none of its credentials is good any more."""
         now = self.leading.live.now()
