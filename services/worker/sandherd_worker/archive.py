@@ -73,6 +73,8 @@ def pack(
     unread: list[str] = []
     with _opened(_Bounded(out, limit, late), compress=compress) as tar:
         for name, path in _walk(root, skips):
+            if late():
+                raise TooLateError
             added = _add(tar, name, path)
             files += added is _Added.FILE
             unread += [name] if added is _Added.UNREAD else []

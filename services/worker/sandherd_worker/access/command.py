@@ -42,6 +42,9 @@ class Command:
         self.ended_at: datetime | None = None
         self._families = families
         self._late = False
+        self._launched = False
+        self._waiting: list[Signals] = []
+        """Signals that came before there was a process."""
         self._changed = asyncio.Event()
 
     @property
@@ -82,6 +85,9 @@ class Command:
             self._end("failed", error=_not_started(what, error))
             return
         self._families.enter(self.asked.exec, launched.leader)
+        self._launched = True
+        for signal in self._waiting:
+            self.send(signal)
         try:
             await self._attend(launched, redactor)
         finally:
@@ -92,7 +98,9 @@ class Command:
 
     def send(self, what: Signals) -> None:
         """A signal to all of its processes."""
-        if not self.ended:
+        if not self._launched:
+            self._waiting.append(what)
+        elif not self.ended:
             send(self._mine(), what)
 
     async def stop(self, grace: float) -> None:

@@ -60,10 +60,11 @@ class Commands:
 
     async def close(self) -> None:
         """End all of them, and say so."""
-        running = list(self._running.items())
-        await asyncio.gather(*(self._known[name].stop(_LAST_GRACE) for name, _ in running))
-        if running:
-            await asyncio.wait([task for _, task in running])
+        while self._running:
+            # Again, because one that has only begun has no process yet.
+            await asyncio.gather(*(self._known[name].stop(_LAST_GRACE) for name in self._running))
+            if self._running:
+                await asyncio.wait(self._running.values(), timeout=_LAST_GRACE)
 
     def _begin(self, asked: ExecFields) -> Command:
         if len(self._running) >= MOST_RUNNING:

@@ -42,6 +42,7 @@ class Exchange:
 
         Raises `ContractError` if it is not there, not whole, or not what it should be, and `OSError`.
         """
+        _check_count(reference)
         missing, after = set(range(reference.chunks)), 0
         while missing:
             piece = await self._ask(Fetch(artifact=reference.artifact, after=after, owner=owner), reference, missing)
@@ -106,10 +107,17 @@ class Exchange:
 
 def _refusal(error: RefusedError, reference: ArtifactRef, missing: set[int]) -> ContractError:
     problem = error.problem
-    if problem.code is Code.NOT_FOUND and len(missing) <= reference.chunks:
+    if problem.code is Code.NOT_FOUND:
         text = f"piece {min(missing) + 1} of {reference.chunks} of {reference.artifact} is missing"
         return ContractError(Code.NOT_FOUND, text, field="artifact", remedy="upload it again")
     return ContractError(problem.code, problem.message, field=problem.field, remedy=problem.remedy)
+
+
+def _check_count(reference: ArtifactRef) -> None:
+    expected = max(1, -(-reference.size // INLINE_BYTES))
+    if reference.chunks != expected:
+        text = f"{reference.size} bytes are {expected} pieces, not {reference.chunks}"
+        raise ContractError(Code.INVALID_FIELD, text, field="artifact.chunks")
 
 
 def _check(piece: ArtifactPiece, reference: ArtifactRef) -> None:
