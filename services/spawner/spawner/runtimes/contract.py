@@ -9,7 +9,8 @@ from sandherd.contracts.commands import Limits, SandboxSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.offers import Previous
 
-_USAGE: Final = 2
+_NEVER_SPOKE: Final = frozenset({2, 7})
+"""A worker's exit statuses for what it can't begin with, and for having had no leave to begin."""
 
 
 class Isolation(StrEnum):
@@ -94,8 +95,8 @@ class RunEnd:
 
     @property
     def never_spoke(self) -> bool:
-        """Whether it could not even begin (usage): there is nothing to recover."""
-        return self.code == _USAGE
+        """Whether it did not even begin, so that there is nothing to recover."""
+        return self.code in _NEVER_SPOKE
 
 
 @dataclass(frozen=True)
