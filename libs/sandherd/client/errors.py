@@ -75,13 +75,16 @@ def refused(event: "Envelope[TaskRejected]") -> HerdError:
     )
 
 
-def refused_of_sandbox(event: "Envelope[SandboxRefused]") -> HerdError:
-    """Why what was asked of a sandbox was not done, from the event that says so."""
-    field = event.data.field
-    verb = event.data.command.partition(".")[2].replace("_", " ")
-    remedy = _REFUSED_REMEDIES.get(field or "", f"look with `sandherd sandboxes get {event.subject}`")
-    code = Code.INVALID_FIELD if (field or "").startswith(("spec.", "seconds")) else Code.CONFLICT
-    return HerdError.of(code, f"{verb} {event.subject} was refused: {event.data.reason}", field=field, remedy=remedy)
+def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", command: str) -> HerdError:
+    """Why a command was not obeyed, from the event that says so."""
+    field = event.data.field or ""
+    verb = command.partition(".")[2].partition("_")[0]
+    kind = event.type.partition(".")[0]
+    look = f"look with `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {event.subject}`"
+    remedy = look if field in {"", "task", "sandbox"} else _REFUSED_REMEDIES.get(field, f"change {field}")
+    code = Code.INVALID_FIELD if field.startswith(("spec.", "seconds")) else Code.CONFLICT
+    message = f"{verb} {event.subject} was refused: {event.data.reason}"
+    return HerdError.of(code, message, field=event.data.field, remedy=remedy)
 
 
 def checked_name(name: str, field: str) -> str:

@@ -46,6 +46,7 @@ def command(  # one parameter per field
         env=dict(env or {}),
         stdin=stdin,
         timeout_seconds=timeout,
+        wait_seconds=0,
     )
 
 
@@ -65,7 +66,12 @@ class Execution:
     async def start(cls, link: Link, asked: Exec) -> "Execution":
         """Start it. Raises `HerdError`: no such sandbox, one that has ended, or whatever its worker refuses."""
         found = cls(link, asked.sandbox, asked.exec)
-        found._take(await persist(link, asked, patience=START_PATIENCE))
+        try:
+            found._take(await persist(link, asked, patience=START_PATIENCE))
+        except asyncio.CancelledError:
+            # Nobody would know of it, and it may run already.
+            await found.kill("KILL")
+            raise
         return found
 
     async def output(self) -> AsyncIterator[ExecOutput]:

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from sandherd.client import questions, sending
-from sandherd.client.access import Access
+from sandherd.client import obeying, questions, sending
+from sandherd.client.access import Access, new_sandbox
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
@@ -35,6 +35,8 @@ from sandherd.contracts.requests import (
     Trajectory,
 )
 from sandherd.contracts.states import SandboxState, TaskState
+
+__all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 
 PAGE: Final = 500
 
@@ -82,10 +84,10 @@ class Herd(Access):
         name = checked_name(task, "task")
         await self.connection.command(made(CancelTask, task=name, reason=reason, cancelled_by=by), name)
 
-    async def retry(self, task: str, *, by: str | None = None) -> None:
-        """Try a task that has failed or was cancelled once more."""
-        name = checked_name(task, "task")
-        await self.connection.command(made(RetryTask, task=name, requested_by=by), name)
+    async def retry(self, task: str, *, by: str | None = None, timeout: float = 30.0) -> TaskView:
+        """Try a task that has failed or was cancelled once more. Returns it as it stands when that is settled."""
+        before = await self.task(task)
+        return await obeying.retried(self.connection, made(RetryTask, task=task, requested_by=by), before, timeout)
 
     async def send(
         self, sandbox: str, text: str, *, message_type: MessageType = "user_message", expires_seconds: int = 3600

@@ -47,8 +47,12 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wanted_commands() -> set[str]:
-    groups = {"tasks": "list get cancel", "sandboxes": "list get terminate", "dead": "list show requeue"}
-    single = "up down status run events trajectory logs send audit doctor"
+    groups = {
+        "tasks": "list get submit cancel retry",
+        "sandboxes": "list get create pause resume extend terminate prune",
+        "dead": "list show requeue",
+    }
+    single = "up down status run exec cp ls runtimes events trajectory logs send audit doctor"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 
@@ -107,6 +111,33 @@ def test_every_answer_can_be_had_as_json(path: tuple[str, ...]) -> None:
         ["run", "x", "--harness", "wizard", "--", "true"],
         ["run", "x", "--runtime", "a.b", "--", "true"],
         ["run", "", "--", "true"],
+        ["run", "x", "--priority", "urgent", "--", "true"],
+        ["run", "x", "--deadline", "soon", "--", "true"],
+        ["run", "x", "--attempts", "0", "--", "true"],
+        ["run", "x", "--attempts", "21", "--", "true"],
+        ["run", "x", "--attempt-timeout", "a while", "--", "true"],
+        ["run", "x", "--task-timeout", "0s", "--", "true"],
+        ["run", "x", "--retry-also", "bad_luck", "--", "true"],
+        ["run", "x", "--on-retry", "forget", "--", "true"],
+        ["run", "x", "--depends-on", "a b", "--", "true"],
+        ["run", "x", "--profile", "a.b", "--", "true"],
+        ["run", "x", "--memory", "much", "--", "true"],
+        ["tasks", "submit"],
+        ["tasks", "submit", "/does/not/exist"],
+        ["sandboxes", "create", "--ttl", "long"],
+        ["sandboxes", "create", "--memory", "1"],
+        ["sandboxes", "extend", "sbx-a"],
+        ["sandboxes", "extend", "sbx-a", "much"],
+        ["exec", "sbx-a"],
+        ["exec", "sbx-a", "--cwd", "", "--", "ls"],
+        ["exec", "sbx-a", "--timeout", "2d", "--", "ls"],
+        ["exec", "sbx-a", "--env", "no name=1", "--", "ls"],
+        ["exec", "sbx-a", "--status", "A"],
+        ["cp", "x"],
+        ["cp", "here", "there"],
+        ["cp", "sbx-a:x", "sbx-b:x"],
+        ["cp", "/does/not/exist", "sbx-a:x"],
+        ["cp", "/", "sbx-a:x"],
         ["events", "sbx-a", "--type", "agent.tool_used"],
         ["events", "sbx-a", "--since", "yesterday"],
         ["dead", "show", "0"],
@@ -129,8 +160,12 @@ HOSTILE = ["*", ">", "a.b", "a b", "", "A", "sbx-*", "a" * 64, "sbx-a\n", "../x"
 NAMED = [
     ["tasks", "get"],
     ["tasks", "cancel"],
+    ["tasks", "retry"],
     ["sandboxes", "get"],
     ["sandboxes", "terminate"],
+    ["sandboxes", "pause"],
+    ["sandboxes", "resume"],
+    ["ls"],
     ["events"],
     ["trajectory"],
     ["logs"],
@@ -139,13 +174,13 @@ NAMED = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("words", [*NAMED, ["send"]], ids=" ".join)
+@pytest.mark.parametrize("words", [*NAMED, ["send"], ["exec"], ["sandboxes", "extend"]], ids=" ".join)
 def test_a_hostile_name_is_refused_before_anything_is_sent(
     words: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that could open or land in somebody else's tree is refused without so much as a connection."""
     monkeypatch.setattr("sandherd.client.herd.Herd.connect", None)
-    more = ["hello"] if words == ["send"] else []
+    more = {"send": ["hello"], "exec": ["ls"], "extend": ["2h"]}.get(words[-1], [])
     assert status_of([*words, "--", name, *more]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -168,6 +203,14 @@ def test_a_hostile_project_is_refused(project: str, capsys: pytest.CaptureFixtur
         ["send", "sbx-a", "x"],
         ["run", "x", "--", "true"],
         ["audit"],
+        ["runtimes"],
+        ["exec", "sbx-a", "--", "ls"],
+        ["exec", "sbx-a", "--status", "exc-a"],
+        ["cp", "/etc/hostname", "sbx-a:"],
+        ["cp", "sbx-a:x", "."],
+        ["sandboxes", "create"],
+        ["sandboxes", "extend", "sbx-a", "2h"],
+        ["sandboxes", "prune"],
     ],
     ids=" ".join,
 )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sandherd.client.cli import config, dead, doctor, giving, past, sandboxes, stack, tasks
+from sandherd.client.cli import config, dead, doctor, giving, past, sandboxes, stack, tasks, within
 from sandherd.client.cli.options import Place, example
 
 app = typer.Typer(
@@ -36,6 +36,10 @@ app.command(epilog=stack.STATUS_EXAMPLE)(stack.status)
 app.command(epilog=giving.RUN_EXAMPLE)(giving.run)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(sandboxes.app, name="sandboxes")
+app.command("exec", epilog=within.EXEC_EXAMPLE)(within.exec_)
+app.command(epilog=within.CP_EXAMPLE)(within.cp)
+app.command(epilog=within.LS_EXAMPLE)(within.ls)
+app.command(epilog=within.RUNTIMES_EXAMPLE)(within.runtimes)
 app.command(epilog=past.EVENTS_EXAMPLE)(past.events)
 app.command(epilog=past.TRAJECTORY_EXAMPLE)(past.trajectory)
 app.command(epilog=past.LOGS_EXAMPLE)(past.logs)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.client.cli.listing import show_list
 from sandherd.client.cli.options import Cursor, Format, Limit, Output, Project, example, group
 
 if TYPE_CHECKING:
@@ -29,15 +30,16 @@ def list_dead(
 
     Of all projects that the credential is for, unless one is named.
     """
-    from sandherd.client.cli.printing import answer
-    from sandherd.client.cli.talking import talk_as_operator
-
-    async def work(herd: "Herd") -> int:
-        found = await herd.dead_letters(service=service, limit=limit, cursor=cursor)
-        answer(output, found, HEADER, [_row(letter) for letter in found.letters])
-        return 0
-
-    return talk_as_operator(ctx, work, project=project)
+    return show_list(
+        ctx,
+        lambda herd: herd.dead_letters(service=service, limit=limit, cursor=cursor),
+        _row,
+        key="letters",
+        header=HEADER,
+        project=project,
+        output=output,
+        operator=True,
+    )
 
 
 @app.command("show", epilog=example("sandherd dead show 17"))

@@ -1,11 +1,25 @@
 """`sandherd run` and `send`: giving work, and saying something to who does it."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandherd.client.cli.options import Format, Output, Project, SandboxName, example
+from sandherd.client.cli.options import (
+    Env,
+    Files,
+    Format,
+    Memory,
+    OnRetry,
+    Output,
+    Priority,
+    Profile,
+    Project,
+    Runtime,
+    SandboxName,
+    SecretEnv,
+    example,
+)
+from sandherd.contracts.failures import ErrorType
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -13,6 +27,7 @@ if TYPE_CHECKING:
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
+    'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
 )
 SEND_EXAMPLE = example(
     'sandherd send sbx-01kahc5x3tf8b9n2m4r6v8w0ya "Also write a test"',
@@ -26,23 +41,42 @@ def run(  # noqa: PLR0913  # one parameter per option
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM…", help="The program that does it.")] = None,
     *,
     harness: Annotated[str, typer.Option("--harness", help="The kind of agent: command.")] = "command",
-    runtime: Annotated[str, typer.Option("--runtime", help="Where its sandbox is made: process.")] = "process",
-    file: Annotated[
-        list[Path] | None,
+    runtime: Runtime = None,
+    profile: Profile = None,
+    memory: Memory = None,
+    file: Files = None,
+    env: Env = None,
+    secret_env: SecretEnv = None,
+    priority: Annotated[
+        Priority, typer.Option("--priority", help="Before or after others that wait.")
+    ] = Priority.NORMAL,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="WHEN", help="When it should be done, for its turn: 2h, or ISO 8601."),
+    ] = None,
+    depends_on: Annotated[
+        list[str] | None,
+        typer.Option("--depends-on", metavar="TASK", help="Begin when this task is completed; again for more."),
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option("--attempts", metavar="N", help="How often it is tried at the most.", min=1)
+    ] = None,
+    attempt_timeout: Annotated[
+        str | None,
+        typer.Option("--attempt-timeout", metavar="TIME", help="How long one attempt may take: 90s, 10m, 2h."),
+    ] = None,
+    task_timeout: Annotated[
+        str | None, typer.Option("--task-timeout", metavar="TIME", help="The same for all of it, waiting included.")
+    ] = None,
+    retry_also: Annotated[
+        list[ErrorType] | None,
         typer.Option(
-            "--file",
-            metavar="PATH",
-            help="A text file for the work tree; again for more. It keeps the folders of a relative path; "
-            "an absolute one, or one with .., becomes its last name.",
+            "--retry-also", metavar="ERROR", help="Try again after this, too, as exit_status; again for more."
         ),
     ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="K=V", help="A variable of the program; again for more.")
-    ] = None,
-    secret_env: Annotated[
-        list[str] | None,
-        typer.Option("--secret-env", metavar="K=V", help="A variable kept out of events; K alone copies yours."),
-    ] = None,
+    on_retry: Annotated[
+        OnRetry, typer.Option("--on-retry", help="The last attempt's work tree: beside the new one, or as the new one.")
+    ] = OnRetry.OFFER,
     linger: Annotated[
         int, typer.Option("--linger", metavar="SECONDS", help="Keep the sandbox so long for messages.", min=0)
     ] = 0,
@@ -52,9 +86,10 @@ def run(  # noqa: PLR0913  # one parameter per option
 ) -> int:
     """Give a task to an agent, and show what it does.
 
-    It works in a sandbox of its own. The exit status is 1 if the task is not completed.
+    It works in a sandbox of its own, and in a new one for each attempt. The exit status is 1 if it is not completed.
     """
     from sandherd.client.cli import running
+    from sandherd.client.cli.durations import memory_of
     from sandherd.client.cli.spec import spec
     from sandherd.client.cli.talking import talk
 
@@ -63,12 +98,22 @@ def run(  # noqa: PLR0913  # one parameter per option
         argv or [],
         harness=harness,
         runtime=runtime,
+        profile=profile,
         files=file or [],
         env=env or [],
         secret=secret_env or [],
         linger=linger,
+        priority=priority,
+        deadline=deadline,
+        depends_on=depends_on or [],
+        attempts=attempts,
+        attempt_timeout=attempt_timeout,
+        task_timeout=task_timeout,
+        retry_also=retry_also or [],
+        on_retry=on_retry,
     )
-    return talk(ctx, lambda herd: running.run(herd, task, output, follow=follow), project=project)
+    most = memory_of(memory)
+    return talk(ctx, lambda herd: running.run(herd, task, output, follow=follow, memory=most), project=project)
 
 
 def send(

@@ -15,6 +15,22 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class Priority(StrEnum):
+    """How urgent a task is; `contracts.specs.Priority`."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class OnRetry(StrEnum):
+    """What a new attempt gets of the last one's work tree; `contracts.specs.TaskSpec.on_retry`."""
+
+    OFFER = "offer"
+    RESTORE = "restore"
+
+
 @dataclass(frozen=True)
 class Place:
     """Where the herd is, as far as the command line says."""
@@ -45,6 +61,28 @@ Cursor = Annotated[str | None, typer.Option("--cursor", help="Where the last pag
 Past = Annotated[bool, typer.Option("--past", help="Ask the history instead of what is live.")]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A task's name.", callback=_safe_task)]
 SandboxName = Annotated[str, typer.Argument(metavar="SANDBOX", help="A sandbox's name.", callback=safe_sandbox)]
+Runtime = Annotated[
+    str | None,
+    typer.Option("--runtime", metavar="NAME", help="Where the sandbox is made; else where the herd is set to."),
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="A named kind of sandbox; see `sandherd runtimes`.")
+]
+Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="What the sandbox may use: 512m, 4g.")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help="A text file for the work tree; again for more. It keeps the folders of a relative path; "
+        "an absolute one, or one with .., becomes its last name.",
+    ),
+]
+Env = Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="A variable; again for more.")]
+SecretEnv = Annotated[
+    list[str] | None,
+    typer.Option("--secret-env", metavar="K=V", help="A variable kept out of events; K alone copies yours."),
+]
 
 
 def example(*commands: str) -> str:

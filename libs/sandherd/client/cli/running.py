@@ -7,6 +7,7 @@ from typing import Final
 from sandherd.client.cli import printing
 from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.leaving import complain
+from sandherd.client.cli.making import with_memory
 from sandherd.client.cli.options import Format
 from sandherd.client.cli.screen import Screen
 from sandherd.client.cli.showing import complain_of_gaps
@@ -22,9 +23,11 @@ from sandherd.contracts.states import MessageState
 DONE: Final = "task.completed"
 
 
-async def run(herd: Herd, task: TaskSpec, output: Format, *, follow: bool) -> int:
+async def run(herd: Herd, task: TaskSpec, output: Format, *, follow: bool, memory: int | None = None) -> int:
     """Submit a task and show what becomes of it. Returns 1 if it does not complete."""
     name = new_task()
+    task = await with_memory(herd, task, memory)
+    await herd.check(task)
     if follow:
         return await _run_to_the_end(herd, name, task, output)
     await herd.submit(task, task=name)

@@ -2,29 +2,40 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
+from sandherd.client.cli.durations import at, seconds
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import MAX_FILES_BYTES, CommandHarness, TaskSpec
 from sandherd.contracts.errors import Code
+from sandherd.contracts.failures import ErrorType
 
 HARNESSES: Final[tuple[str, ...]] = get_args(CommandHarness.model_fields["kind"].annotation)
 """The kinds of agent that a task may name."""
 
 
-def spec(  # one parameter per option
+def spec(  # noqa: PLR0913  # one parameter per option
     text: str,
     argv: Sequence[str],
     *,
     harness: str,
-    runtime: str,
     files: Sequence[Path],
     env: Sequence[str],
     secret: Sequence[str],
     linger: int,
+    deadline: str | None = None,
+    attempt_timeout: str | None = None,
+    task_timeout: str | None = None,
+    attempts: int | None = None,
+    retry_also: Sequence[ErrorType] = (),
+    **same: Any,
 ) -> TaskSpec:
-    """The task that a command line means. Raises `HerdError` naming what is wrong with it."""
+    """The task that a command line means; `same` is what is called so in a spec, too.
+
+    Raises `HerdError` naming what is wrong with it.
+    """
     if not argv:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -32,6 +43,25 @@ def spec(  # one parameter per option
             field="argv",
             remedy='put it after --, as in `sandherd run "TASK" -- python3 agent.py`',
         )
+    _check_harness(harness)
+    secrets = variables(secret, os.environ)
+    return made(
+        TaskSpec,
+        text=text,
+        harness={"kind": harness, "argv": list(argv)},
+        env=variables(env, os.environ) | secrets,
+        secret_env=frozenset(secrets),
+        files=read_files(files),
+        linger_seconds=linger,
+        deadline=None if deadline is None else at(deadline, "--deadline", datetime.now(UTC)),
+        attempt_seconds=None if attempt_timeout is None else seconds(attempt_timeout, "--attempt-timeout"),
+        task_seconds=None if task_timeout is None else seconds(task_timeout, "--task-timeout"),
+        retry={"max_attempts": attempts, "also": frozenset(retry_also)},
+        **same,
+    )
+
+
+def _check_harness(harness: str) -> None:
     if harness not in HARNESSES:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -39,17 +69,6 @@ def spec(  # one parameter per option
             field="harness",
             remedy="name another one with --harness",
         )
-    secrets = variables(secret, os.environ)
-    return made(
-        TaskSpec,
-        text=text,
-        harness={"kind": harness, "argv": list(argv)},
-        runtime=runtime,
-        env=variables(env, os.environ) | secrets,
-        secret_env=frozenset(secrets),
-        files=read_files(files),
-        linger_seconds=linger,
-    )
 
 
 def variables(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,22 +1,23 @@
-"""`sandherd tasks`: list, get, cancel."""
+"""`sandherd tasks`: list, get, submit, cancel, retry."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.client.cli.listing import ask_for, show_list, show_one
 from sandherd.client.cli.options import Cursor, Format, Limit, Output, Past, Project, TaskName, example, group
 from sandherd.contracts.states import TaskState
 
 if TYPE_CHECKING:
-    from sandherd.client.herd import Herd
     from sandherd.contracts.requests import TaskView
 
-app = group("Tasks: list, get, cancel.", "sandherd tasks list")
-HEADER = ("TASK", "STATE", "ATTEMPT", "SANDBOX", "SUBMITTED", "TEXT")
+app = group("Tasks: list, get, submit, cancel, retry.", "sandherd tasks list")
+HEADER = ("TASK", "STATE", "PRIORITY", "ATTEMPT", "SANDBOX", "SUBMITTED", "WAITS FOR", "TEXT")
 TEXT_WIDTH = 60
 
 
-@app.command("list", epilog=example("sandherd tasks list --state running", "sandherd tasks list --past -o json"))
+@app.command("list", epilog=example("sandherd tasks list --state pending", "sandherd tasks list --past -o json"))
 def list_tasks(  # one parameter per option
     ctx: typer.Context,
     *,
@@ -27,34 +28,43 @@ def list_tasks(  # one parameter per option
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Tasks, newest first: those that live, and those that ended lately."""
-    from sandherd.client.cli.printing import answer
-    from sandherd.client.cli.talking import talk
+    """Tasks, newest first: those that live, and those that ended lately.
 
-    async def work(herd: "Herd") -> int:
-        found = await herd.tasks(state=state, limit=limit, cursor=cursor, past=past)
-        document = {"tasks": found.items, "next_cursor": found.next_cursor, "from": found.origin}
-        answer(output, document, HEADER, [_row(task) for task in found.items])
-        return 0
-
-    return talk(ctx, work, project=project)
+    Of one that is pending it says what it waits for; an attempt is shown with how many there may be.
+    """
+    return show_list(
+        ctx,
+        lambda herd: herd.tasks(state=state, limit=limit, cursor=cursor, past=past),
+        _row,
+        key="tasks",
+        header=HEADER,
+        project=project,
+        output=output,
+    )
 
 
 @app.command("get", epilog=example("sandherd tasks get task-01kahc5x3tf8b9n2m4r6v8w0ya"))
 def get_task(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
     """One task as it stands, or as it stood last."""
-    from sandherd.client.cli.printing import document, facts
+    return show_one(ctx, lambda herd: herd.task(task), project=project, output=output)
+
+
+@app.command("submit", epilog=example("sandherd tasks submit examples/batch/tasks.yaml"))
+def submit_tasks(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML or JSON file with a list `tasks`.")],
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Give several tasks at once, which may wait for each other.
+
+    Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
+    that were submitted before. Nothing is sent if one of them is wrong, missing, or waits for itself in a circle.
+    """
+    from sandherd.client.cli.several import submit
     from sandherd.client.cli.talking import talk
 
-    async def work(herd: "Herd") -> int:
-        found = await herd.task(task)
-        if output is Format.JSON:
-            document(found)
-        else:
-            facts(dict(found))
-        return 0
-
-    return talk(ctx, work, project=project)
+    return talk(ctx, submit(file, output), project=project)
 
 
 @app.command("cancel", epilog=example('sandherd tasks cancel task-01kahc5x3tf8b9n2m4r6v8w0ya --reason "not needed"'))
@@ -66,22 +76,32 @@ def cancel_task(
     output: Output = Format.TABLE,
 ) -> int:
     """Stop a task, wherever it is."""
-    from sandherd.client.cli.printing import document
-    from sandherd.client.cli.talking import standing, talk
+    return ask_for(
+        ctx,
+        lambda herd: herd.task(task),
+        lambda herd: herd.cancel(task, reason=reason),
+        what=("cancel", "task", task),
+        project=project,
+        output=output,
+    )
 
-    async def work(herd: "Herd") -> int:
-        state = await standing(herd.task(task))
-        await herd.cancel(task, reason=reason)
-        if output is Format.JSON:
-            document({"task": task, "asked": "cancel", "was": state})
-        else:
-            print(f"asked to cancel {task}, which was {state or 'not to be looked at: its services are away'}")
-        return 0
 
-    return talk(ctx, work, project=project)
+@app.command("retry", epilog=example("sandherd tasks retry task-01kahc5x3tf8b9n2m4r6v8w0ya"))
+def retry_task(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Try a task that has failed or was cancelled once more, in a new sandbox, whatever its error was."""
+    from sandherd.client.cli.changing import changed
+
+    return changed(
+        ctx,
+        lambda herd: herd.retry(task),
+        lambda view: f"{task} is {view.state} again, attempt {view.attempt} of {view.max_attempts}",
+        project=project,
+        output=output,
+    )
 
 
 def _row(task: "TaskView") -> list[object]:
     text = " ".join(task.text.split())
     text = text if len(text) <= TEXT_WIDTH else f"{text[: TEXT_WIDTH - 1]}…"
-    return [task.task, task.state, task.attempt, task.sandbox, task.submitted_at, text]
+    attempt = f"{task.attempt}/{task.max_attempts}"
+    return [task.task, task.state, task.priority, attempt, task.sandbox, task.submitted_at, task.waits_for, text]

@@ -1,0 +1,98 @@
+"""Making a sandbox from the command line, and looking for what is left over."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sandherd.client.cli import printing
+from sandherd.client.cli.durations import seconds
+from sandherd.client.cli.options import Format
+from sandherd.client.cli.spec import read_files, variables
+from sandherd.client.cli.talking import Work
+from sandherd.client.errors import HerdError, made
+from sandherd.client.herd import Herd, new_sandbox
+from sandherd.contracts.requests import Catalogue, Pruned
+from sandherd.contracts.specs import Limits, SandboxSpec
+
+SpecT = TypeVar("SpecT", bound=SandboxSpec)
+ORPHANS = ("ORPHAN", "RUNTIME", "REMOVED")
+
+
+def sandbox_spec(
+    *,
+    runtime: str | None,
+    profile: str | None,
+    ttl: str | None,
+    files: Sequence[Path],
+    env: Sequence[str],
+    secret: Sequence[str],
+) -> SandboxSpec:
+    """The sandbox that a command line means. Raises `HerdError` naming what is wrong with it."""
+    secrets = variables(secret, os.environ)
+    given: dict[str, Any] = {
+        "runtime": runtime,
+        "profile": profile,
+        "ttl_seconds": None if ttl is None else seconds(ttl, "--ttl"),
+        "env": variables(env, os.environ) | secrets,
+        "secret_env": frozenset(secrets),
+        "files": read_files(files),
+    }
+    return made(SandboxSpec, **given)
+
+
+async def with_memory(herd: Herd, spec: SpecT, memory: int | None) -> SpecT:
+    """The spec with so much memory in MiB, and else with the limits that it would have had."""
+    if memory is None:
+        return spec
+    try:
+        usual = _usual(await herd.catalogue(), spec.profile)
+    except HerdError:
+        usual = Limits()
+    return spec.model_copy(update={"limits": made(Limits, **usual.model_dump() | {"memory_mb": memory})})
+
+
+def _usual(here: Catalogue, profile: str | None) -> Limits:
+    own = here.profiles[profile].limits if profile in here.profiles else None
+    return own or here.defaults
+
+
+def create(spec: SandboxSpec, output: Format, *, memory: int | None, wait: bool, timeout: float) -> Work:
+    """What makes a sandbox, and prints its name."""
+
+    async def work(herd: Herd) -> int:
+        name = new_sandbox()
+        wanted = await with_memory(herd, spec, memory)
+        view = await herd.create(wanted, sandbox=name, wait=wait, timeout=timeout)
+        if output is Format.JSON:
+            printing.document(view or {"sandbox": name})
+        else:
+            print(name)
+        return 0
+
+    return work
+
+
+def prune(output: Format, *, now: bool) -> Work:
+    """What compares the records with what is there."""
+
+    async def work(herd: Herd) -> int:
+        found = await herd.prune(now=now)
+        if output is Format.JSON:
+            printing.document(found)
+        else:
+            _print_pruned(found)
+        return 0
+
+    return work
+
+
+def _print_pruned(found: Pruned) -> None:
+    facts = {"there": found.present, "wanted": found.records, "orphans": len(found.orphans), "lost": len(found.lost)}
+    printing.facts(facts)
+    if found.orphans:
+        print()
+        rows = [[orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in found.orphans]
+        printing.table(ORPHANS, rows)
+    for name in found.lost:
+        print(f"{printing.safe(name)} is lost: its attempt fails")
