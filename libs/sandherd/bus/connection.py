@@ -6,7 +6,6 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -17,7 +16,7 @@ import nkeys
 from nats.aio.client import Client, Server
 from nats.js import JetStreamContext
 from nats.js.api import PubAck
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from sandherd.bus.errors import (
     BusError,
@@ -28,10 +27,13 @@ from sandherd.bus.errors import (
     RefusedError,
     RequestTimeoutError,
     StreamFullError,
+    SubjectFullError,
+    failure_of,
 )
+from sandherd.bus.replies import read_reply
 from sandherd.bus.waiting import LostError, Waiting
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.requests import Reply, Request
+from sandherd.contracts.requests import Request
 from sandherd.contracts.subjects import command_subject, event_subject, request_subject, sandbox_request_subject
 from sandherd.telemetry import logs
 
@@ -48,6 +50,7 @@ __all__ = [
     "RefusedError",
     "RequestTimeoutError",
     "StreamFullError",
+    "SubjectFullError",
     "Watch",
     "full_jitter",
     "read_reply",
@@ -57,8 +60,6 @@ FIRST_WAIT: Final = 0.05
 LONGEST_WAIT: Final = 5.0
 _NO_RESPONDER_RETRY: Final = 0.05
 _LOOK_AGAIN: Final = 1.0
-_STORE_FAILED: Final = 10077
-"""The broker's error `JSStreamStoreFailedF`: a stream that refuses when it is full says it with this number."""
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
@@ -204,8 +205,8 @@ class Bus:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
         Raises `PublishFailedError` if none came (it may be stored all the same: `msg_id` makes a repetition harmless),
-        `ConnectionLostError` if none can come any more, `StreamFullError` if there is no room for it now, and
-        `PublishRefusedError` for what can never be taken.
+        `ConnectionLostError` if none can come any more, `StreamFullError` if there is no room for it now,
+        `SubjectFullError` if its subject has its share, and `PublishRefusedError` for what can never be taken.
         """
         sending = self.js.publish(subject, payload, timeout=timeout, headers={"Nats-Msg-Id": msg_id, **(headers or {})})
         try:
@@ -215,15 +216,17 @@ class Bus:
         except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
             raise PublishRefusedError(f"{subject}: {error!r}") from error
         except nats.js.errors.APIError as error:
-            failed = StreamFullError if error.err_code == _STORE_FAILED else PublishFailedError
-            raise failed(f"{subject}: {error.description}") from error
+            raise failure_of(error.err_code, error.description)(f"{subject}: {error.description}") from error
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
             raise PublishFailedError(f"{subject}: {error!r}") from error
 
     async def publish_stored(
         self, subject: str, payload: bytes, *, msg_id: str, headers: Mapping[str, str] | None = None
     ) -> PubAck:
-        """Publish until the broker has acknowledged, however long it is away. Raises `PublishRefusedError` only."""
+        """Publish until the broker has acknowledged, however long it is away or full.
+
+        Raises `PublishRefusedError` and `SubjectFullError` only.
+        """
         attempt = 0
         while True:
             await self._until_connected()
@@ -379,21 +382,3 @@ class Bus:
             _log.warning("could not leave politely", error=repr(error))
         finally:
             await self.client.close()
-
-
-def read_reply(document: bytes, answer: type[AnswerT]) -> AnswerT:
-    """What stands in a reply. Raises `RefusedError` for a refusal and `BusError` for a reply that is none."""
-    try:
-        reply: Reply[AnswerT] = _reply_of(answer).model_validate_json(document)
-    except ValidationError as error:
-        raise BusError(f"an answer that is none: {error.errors(include_input=False)[0]['msg']}") from None
-    if reply.error is not None:
-        raise RefusedError(reply.error)
-    if reply.ok is None:
-        raise BusError("an answer that says nothing")
-    return reply.ok
-
-
-@cache
-def _reply_of(answer: type[BaseModel]) -> type[Reply[Any]]:
-    return Reply[answer]  # type: ignore[valid-type]  # a model chosen at run time

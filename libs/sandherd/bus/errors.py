@@ -1,6 +1,13 @@
 """What may go wrong between us and the broker."""
 
+from typing import Final
+
 from sandherd.contracts.errors import Problem
+
+_STORE_FAILED: Final = 10077
+"""The broker's error `JSStreamStoreFailedF`: a stream that refuses when it is full says it with this number."""
+_OF_SUBJECT: Final = "per subject"
+"""It says in words alone that it is not the stream that is full, but its share for one subject."""
 
 
 class BusError(Exception):
@@ -17,6 +24,10 @@ class ConnectionLostError(PublishFailedError):
 
 class StreamFullError(PublishFailedError):
     """The stream has no room for it now. That ends when room is given, so it is tried again, and never given up."""
+
+
+class SubjectFullError(BusError):
+    """As many wait on this subject as may. Whoever wanted it said is told, and the others go on."""
 
 
 class PublishRefusedError(BusError):
@@ -37,3 +48,10 @@ class RefusedError(BusError):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+def failure_of(code: int | None, description: str | None) -> type[BusError]:
+    """What a broker's answer to a publication means, by its number and its words."""
+    if code != _STORE_FAILED:
+        return PublishFailedError
+    return SubjectFullError if _OF_SUBJECT in (description or "") else StreamFullError

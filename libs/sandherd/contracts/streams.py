@@ -23,7 +23,7 @@ class Stream:
     """A stream: what it keeps, how long in seconds, and how much in bytes.
 
     `refuse_when_full` refuses the newest message when the limit is reached, so that nothing acknowledged is dropped;
-    otherwise the oldest go.
+    otherwise the oldest go. The same holds for each subject alone, where `max_messages_per_subject` is given.
     """
 
     name: str
@@ -78,6 +78,9 @@ def live_subject(subject: str) -> str:
     return f"{LIVE}.{subject}"
 
 
+MOST_WAITING: Final = 200
+"""So many messages may wait for one sandbox."""
+
 STREAMS: Final[tuple[Stream, ...]] = (
     Stream(
         name="EVENTS",
@@ -105,6 +108,8 @@ STREAMS: Final[tuple[Stream, ...]] = (
         says="Messages that wait for their sandbox.",
         max_age=7 * _DAY,
         max_bytes=512 * _MIB,
+        # A subject is a sandbox: one that takes none must not take the room of the others.
+        max_messages_per_subject=MOST_WAITING,
         refuse_when_full=True,
     ),
     Stream(

@@ -16,6 +16,7 @@ from sandherd.contracts.events.message import (
     MessageRejected,
 )
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
+from sandherd.contracts.streams import MOST_WAITING
 
 
 class Step(Enum):
@@ -105,3 +106,8 @@ def expired(message: InboxMessage, waited_ms: float) -> MessageExpired:
 def rejection(message: InboxMessage, reason: str) -> MessageRejected:
     """The event that it can't be delivered, ever."""
     return MessageRejected(message_id=message.message, message_type=message.message_type, reason=reason)
+
+
+def too_many(sandbox: str) -> str:
+    """Why a sandbox gets no further message for now, for people to read."""
+    return f"{MOST_WAITING} messages already wait for sandbox {sandbox}; send it again when it has taken some"

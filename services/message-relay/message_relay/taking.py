@@ -4,18 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import cast
+from typing import Final, cast
 
-from message_relay.deciding import accepted, ended, queued, rejection
+from message_relay.deciding import accepted, ended, queued, rejection, too_many
 from message_relay.inbox import Inbox, Key
 from message_relay.records import recorded_of
 from message_relay.saying import BEGUN, Saying
-from sandherd.bus.connection import Bus
-from sandherd.bus.consuming import DONE, Delivery, Outcome
+from sandherd.bus.connection import Bus, SubjectFullError
+from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.reading import read_command
+
+_WHEN_THERE_IS_ROOM: Final = Retry(5.0, "as many messages wait for its sandbox as may")
 
 
 class Taking:
@@ -36,19 +38,27 @@ class Taking:
             return await self._take(message, first_time=delivery.deliveries == 1)
 
     async def _take(self, message: InboxMessage, *, first_time: bool) -> Outcome:
-        """Refuse it or keep it.
+        """Refuse it or keep it: a sandbox that is gone, or for which enough waits already, gets no more.
 
         A command that comes again was perhaps kept before a relay was killed, and even delivered. So it is kept again
         whatever has become of its sandbox: the pump ends it, with the number that an end has.
         """
         gone = ended(message.sandbox, await recorded_of(self._bus, message.project, message.sandbox))
         if gone is not None and first_time:
-            await self._saying.say(message, BEGUN, rejection(message, gone.reason), datetime.now(UTC))
-            return DONE
-        if not await self._inbox.put(message) and first_time:
+            return await self._reject(message, gone.reason)
+        try:
+            new = await self._inbox.put(message)
+        except SubjectFullError:
+            # One that comes again may be among those that wait: nothing is said of it before it is known.
+            return await self._reject(message, too_many(message.sandbox)) if first_time else _WHEN_THERE_IS_ROOM
+        if not new and first_time:
             return DONE  # another command said the same message; its own handling says what becomes of it
         await self._saying.say(message, BEGUN, queued(message), datetime.now(UTC))
         self._wake((message.project, message.sandbox))
+        return DONE
+
+    async def _reject(self, message: InboxMessage, reason: str) -> Outcome:
+        await self._saying.say(message, BEGUN, rejection(message, reason), datetime.now(UTC))
         return DONE
 
     @asynccontextmanager

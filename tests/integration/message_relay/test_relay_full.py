@@ -1,0 +1,66 @@
+"""A sandbox that takes nothing: its messages are refused in time, and those of others are not held up."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from message_relay.deciding import too_many
+from sandherd.bus.connection import SubjectFullError
+from sandherd.bus.provision import stream_config
+from sandherd.contracts.streams import BY_STREAM
+from sandherd.contracts.subjects import INBOX, Principal
+
+World = Any
+FEW = 5
+
+
+@pytest.fixture
+async def small(world: World) -> World:
+    """The herd, where only a few messages may wait for one sandbox."""
+    async with world.herd.provisioner() as jetstream:
+        await jetstream.update_stream(stream_config(replace(BY_STREAM["INBOX"], max_messages_per_subject=FEW)))
+    return world
+
+
+async def test_who_takes_nothing_gets_no_more_and_others_go_on(small: World) -> None:
+    """The message after the last that may wait is rejected, with the reason; another sandbox gets its own."""
+    await small.record("sbx-deaf")
+    await small.record("sbx-1")
+    async with small.relay().running(), small.worker("sbx-1") as worker:
+        waiting = [await small.send("sbx-deaf", str(number)) for number in range(FEW)]
+        for message in waiting:
+            await small.until_said(message, "queued")
+        refused = await small.send("sbx-deaf", "one more")
+        await small.until_said(refused, "rejected")
+        await small.until_said(await small.send("sbx-1", "hello"), "acknowledged")
+        (event,) = (await small.stored())[refused]
+        assert (event["sequence"], event["data"]["reason"]) == (1, too_many("sbx-deaf"))
+        assert worker.heard == ["hello"]
+        assert await small.inbox_size() == FEW
+
+
+async def test_there_is_room_again_when_some_were_taken(small: World) -> None:
+    """What waited is delivered in its order, and what is sent afterwards is taken."""
+    await small.record("sbx-1")
+    async with small.relay().running():
+        for number in range(FEW):
+            await small.until_said(await small.send("sbx-1", str(number)), "queued")
+        await small.until_said(await small.send("sbx-1", "too many"), "rejected")
+        async with small.worker("sbx-1") as worker:
+            await small.until_after(lambda: small.speak("sbx-1"), lambda: len(worker.heard) == FEW)
+            await small.until_said(await small.send("sbx-1", "later"), "acknowledged")
+    assert worker.heard == [*(str(number) for number in range(FEW)), "later"]
+
+
+async def test_one_that_waits_already_is_a_duplicate_and_not_one_too_many(small: World) -> None:
+    """For a full subject, the broker tells a repetition from a new message: only the new one is refused."""
+    subject = INBOX.fill(project="default", sandbox="sbx-1")
+    async with small.herd.bus(Principal.MESSAGE_RELAY) as bus:
+        for number in range(FEW):
+            await bus.publish_stored(subject, b"x", msg_id=f"m{number}")
+        assert (await bus.publish_stored(subject, b"x", msg_id="m0")).duplicate
+        with pytest.raises(SubjectFullError):
+            await bus.publish_stored(subject, b"x", msg_id="new")
+        other = INBOX.fill(project="default", sandbox="sbx-2")
+        assert not (await bus.publish_stored(other, b"x", msg_id="other")).duplicate
