@@ -4,8 +4,11 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final, Protocol
 
+from pydantic import ValidationError
+
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import TaskState
+from sandherd.telemetry import logs
 from spawner.live import Live
 from spawner.tasks import decisions as of_task
 from spawner.tasks.queue import Queue
@@ -13,6 +16,7 @@ from spawner.tasks.record import TaskRecord
 
 _PATIENCE: Final = timedelta(seconds=30)
 """So long an attempt that is over its limit is let be while its own end may still be on its way to us."""
+_log: Final = logs.get("scheduler")
 _SAID: Final = {TaskState.FAILED: "has failed", TaskState.CANCELLED: "was cancelled"}
 
 
@@ -36,7 +40,11 @@ class Judge:
     async def judge_pending(self, change: Change) -> bool:
         """All that waits and need not. Returns whether attempts are over their limit, for `judge_attempts`."""
         for key in self._queue.doomed():
-            await self._judge_dependencies(key, change)
+            try:
+                await self._judge_dependencies(key, change)
+            except ValidationError as error:
+                # Written by a version that this one can't read: it is left alone, and keeps nobody else waiting.
+                _log.error("what a task depends on can't be read", task=key, error=str(error)[:300])
         now = self._live.now()
         overdue = self._queue.overdue(now)
         for key in overdue:

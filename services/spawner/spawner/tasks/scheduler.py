@@ -27,6 +27,10 @@ Intend = Callable[[TaskRecord, str, datetime], Awaitable[SandboxRecord]]
 _SOON: Final = timedelta(seconds=1)
 """When a task is looked at again that could not begin though nothing seems to keep it from that."""
 _SHORTEST_REST: Final = 0.2
+_PATIENCE: Final = timedelta(seconds=30)
+"""So long the last words of an attempt before are waited for, once its sandbox has ended."""
+_GLANCE: Final = 0.3
+"""So long all others wait for that, in seconds."""
 _log: Final = logs.get("scheduler")
 
 
@@ -50,6 +54,7 @@ class Scheduler:
         self._intend = intend
         self._assigned = assigned
         self._interval = interval
+        self._settled = settled
         self._judge = Judge(live, queue, settled)
         self._fence = 0
         self._wake = asyncio.Event()
@@ -99,7 +104,7 @@ class Scheduler:
             self._late.set()
         while (task := self._next()) is not None:
             self._lease.check()
-            await self._begin(task, fence)
+            await self._try_begin(task, fence)
 
     def _next(self) -> TaskFacts | None:
         begun = time.perf_counter()
@@ -108,14 +113,23 @@ class Scheduler:
             self._live.meters.observe("sandherd_schedule_seconds", time.perf_counter() - begun)
         return task
 
-    async def _begin(self, task: TaskFacts, fence: int) -> None:
-        """Intent first: the sandbox's record, then the task that names it, and only then is a runtime asked."""
-        key, now = task_key(task), self._live.now()
+    async def _try_begin(self, task: TaskFacts, fence: int) -> None:
+        now = self._live.now()
         # If it does not begin now, because it is not as we know it or the bucket does not answer, it is not the next.
-        self._queue.defer(key, now + _SOON)
+        self._queue.defer(task_key(task), now + _SOON)
+        try:
+            await self._begin(task_key(task), now, fence)
+        except (LeaseLostError, *FOR_NOW):
+            raise
+        except Exception as error:  # noqa: BLE001  # one task must not keep all others waiting; it is tried again
+            _log.error("a task could not begin", task=task_key(task), exc_info=error)
+
+    async def _begin(self, key: str, now: datetime, fence: int) -> None:
+        """Intent first: the sandbox's record, then the task that names it, and only then is a runtime asked."""
         held = await self._live.tasks.load(key)
-        if held is None or held.record.state is not TaskState.PENDING or not await self._is_free(held.record):
+        if held is None or held.record.state is not TaskState.PENDING or not await self._is_free(held.record, now):
             return
+        self._check_token(held.record, fence)
         intent = await self._intend(held.record, sandbox_name(held.record), now)
         self._lease.check()
         sandbox, _ = await self._live.sandboxes.create(intent)
@@ -129,24 +143,38 @@ class Scheduler:
         # Made first, told after: what it says goes out while the worker starts.
         self._assigned(sandbox.record.key)
 
-    async def _is_free(self, task: TaskRecord) -> bool:
-        """Whether the sandbox of the attempt before has ended, by its record: no task is ever in two at once."""
+    async def _is_free(self, task: TaskRecord, now: datetime) -> bool:
+        """Whether the sandbox of the attempt before has ended, by its record: no task is ever in two at once.
+
+        What it had put by is to be heard as well, for the next attempt is given it.
+        """
         if task.previous is None:
             return True
         left = await self._live.sandboxes.load(f"{task.project}.{task.previous.sandbox}")
-        return left is None or left.record.ended
+        if left is None or left.record.ended_at is None:
+            return left is None
+        return now >= left.record.ended_at + _PATIENCE or await self._is_settled()
+
+    async def _is_settled(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GLANCE):
+                return await self._settled()
+        return False
 
     async def _change(self, key: str, decide: Callable[[TaskRecord], TaskRecord], fence: int, *, publish: bool) -> None:
         """Write with our token in it. Raises `LeaseLostError` if it is not good any more, or a newer one was here."""
 
         def decide_fenced(record: TaskRecord) -> TaskRecord:
-            if record.scheduled_by > fence:
-                raise LeaseLostError(self._lease.key)
+            self._check_token(record, fence)
             changed = decide(record)
             return changed if changed is record else changed.model_copy(update={"scheduled_by": fence})
 
         self._lease.check()
         await self._live.change_task(key, decide_fenced, publish=publish)
+
+    def _check_token(self, record: TaskRecord, fence: int) -> None:
+        if record.scheduled_by > fence:
+            raise LeaseLostError(self._lease.key)
 
     def _changing(self, fence: int) -> Change:
         async def change(key: str, decide: Callable[[TaskRecord], TaskRecord]) -> None:
