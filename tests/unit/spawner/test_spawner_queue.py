@@ -3,6 +3,7 @@
 import random
 import sys
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
+from spawner.tasks import scheduling
 from spawner.tasks.queue import Queue
 from spawner.tasks.record import TaskFacts
 from spawner.tasks.room import Allowed
@@ -115,6 +117,18 @@ def test_the_score_grows_by_one_with_each_age_of_waiting() -> None:
     assert (queue.score("p1.a", after(AGE)), queue.score("p1.b", after(AGE))) == (3, 1)
     assert queue.score("p1.none", BEGIN) is None
     assert score_of(0, 2 * AGE, AGE) == 2
+
+
+def test_the_formula_stands_in_the_documents() -> None:
+    """As it stands above the function, with its numbers."""
+    page = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text(encoding="utf-8")
+    formula = [line.strip() for line in (scheduling.__doc__ or "").splitlines() if line.strip().startswith("turn =")]
+    assert len(formula) == 3
+    assert all(line in page for line in formula)
+    for priority, weight in scheduling.WEIGHTS.items():
+        assert f"{priority} {weight}" in formula[0]
+        assert turn_of(task("t", priority=priority), 0, AGE) == BEGIN.timestamp() - weight * AGE
+    assert turn_of(task("t", priority="low"), 99, AGE) == BEGIN.timestamp() - AGE
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
