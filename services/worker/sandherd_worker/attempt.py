@@ -138,6 +138,7 @@ class Attempt:
         """Put by what the next attempt may want, before the end of this one is said."""
         if ended.error_type is not None:
             await self._keeping.save_work(time_to_save(self._who, self._stop))
+        self._transcript.close()
         await self._keeping.save_transcript(self._transcript.read(), ended.session_id)
 
     async def _linger(self) -> None:

@@ -52,6 +52,12 @@ class Transcript:
         parts = [path.read_bytes() for path in (self._old, self._new) if path.exists()]
         return b"".join(parts)[-_LONGEST_TRANSCRIPT:]
 
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._size = None, _LONGEST_TRANSCRIPT
+
     def _turn(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -276,3 +276,16 @@ async def test_a_download_survives_a_restart_of_the_broker(bare: Any, herd: Any,
     while not (answer := await bare.ask(question, 60)).done:
         pass
     assert await bare.taken(answer.artifact) == content
+
+
+async def test_the_agents_files_are_told_without_what_is_on_its_way(sandbox: Any) -> None:
+    """What comes in is seen as a change of the work tree, once it is whole, and under its own name alone."""
+    sandbox.task("while ! test -e enough; do sleep 0.05; done")
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    await upload(sandbox, "large.bin", os.urandom(MEBIBYTE))
+    await upload(sandbox, "folder", archive({"a": b"1", "b/c": b"2"}), unpack=True)
+    await upload(sandbox, "enough", b"")
+    assert await sandbox.ended() == 0
+    paths = {event.data.file_path for event in await sandbox.events("file_edited")}
+    assert paths == {"large.bin", "folder/a", "folder/b/c", "enough"}
