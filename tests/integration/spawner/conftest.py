@@ -14,7 +14,15 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.service import Service
-from sandherd.contracts.commands import Command, CommandHarness, Limits, SubmitTask, TaskSpec
+from sandherd.contracts.commands import (
+    Command,
+    CommandHarness,
+    CreateSandbox,
+    Limits,
+    SandboxSpec,
+    SubmitTask,
+    TaskSpec,
+)
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxView, TaskView
@@ -151,6 +159,33 @@ class Person:
         name = task or new_name("task")
         await self.command(SubmitTask(task=name, spec=self.spec(argv, **spec)), name)
         return name
+
+    async def create(self, sandbox: str | None = None, **spec: Any) -> str:
+        """Ask for a sandbox without a task."""
+        name = sandbox or new_name("sbx")
+        await self.command(CreateSandbox(sandbox=name, spec=SandboxSpec(**spec)), name)
+        return name
+
+    async def sandbox(self, sandbox: str) -> SandboxView | None:
+        """The sandbox as it stands; None while no spawner answers, too."""
+        try:
+            found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), "p1", timeout=0.5)).sandboxes
+        except BusError:
+            return None
+        return found[0] if found else None
+
+    async def sandbox_is(self, sandbox: str, state: str) -> SandboxView:
+        """Wait until it is in this state."""
+
+        async def look() -> SandboxView | None:
+            view = await self.sandbox(sandbox)
+            return view if view and view.state == state else None
+
+        return await self.eventually(look, 60)
+
+    def said(self, entity: str, event_type: str) -> dict[str, Any]:
+        """What the first event of a type said of it."""
+        return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
     async def task(self, task: str, timeout: float = 5) -> TaskView | None:
         found = (await self.bus.ask(LiveTasks(task=task), "p1", timeout=timeout)).tasks

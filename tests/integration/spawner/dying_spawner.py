@@ -1,4 +1,7 @@
-"""A spawner that ends itself with SIGKILL at its n-th act (argument 1; 0: never). Run by the crash tests."""
+"""A spawner that ends itself with SIGKILL at its n-th act (argument 1; 0: never). Run by the crash tests.
+
+With the second argument `STOP` it stops itself there instead, until somebody lets it go on.
+"""
 
 import os
 import signal
@@ -18,6 +21,7 @@ from spawner.records.store import Store
 from spawner.runtimes.process import ProcessRuntime
 
 LAST = int(sys.argv[1])
+SIGNAL = signal.SIGSTOP if sys.argv[2:] == ["STOP"] else signal.SIGKILL
 acts = 0
 
 
@@ -25,8 +29,8 @@ def live_or_die(what: str) -> None:
     global acts  # noqa: PLW0603  # one process, one life
     acts += 1
     if acts == LAST:
-        print(f"dying {what}", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+        print(f"{SIGNAL.name} {what}", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), SIGNAL)
 
 
 def dying(owner: type, name: str) -> None:
@@ -45,7 +49,7 @@ def dying(owner: type, name: str) -> None:
 dying(Store, "_write")
 dying(Bus, "publish_event")
 dying(Revoker, "revoke")
-for verb in ("create", "recover", "stop", "remove"):
+for verb in ("create", "recover", "stop", "remove", "look"):
     dying(ProcessRuntime, verb)
 # Waiting for the dead one's lease is all that these tests would do otherwise.
 lease.Lease.__init__.__defaults__ = (1.0,)

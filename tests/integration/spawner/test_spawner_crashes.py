@@ -1,7 +1,6 @@
 """A spawner that is killed leaves nothing that the next one does not bring to its end, and no event lost or doubled."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.subjects import Principal
-from sandherd.settings import Settings, environment_names
 from sandherd.stack.broker import Broker
+from tests.integration.spawner.starting import environment
 
 Eventually = Callable[..., Awaitable[Any]]
 Start = Callable[[int], Awaitable[asyncio.subprocess.Process]]
@@ -20,16 +19,11 @@ SLEEPER = ["/bin/sh", "-c", "touch up; exec sleep 600"]
 WAITS_FOR_GO = ["/bin/sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"]
 
 
-def environment(settings: Settings) -> dict[str, str]:
-    named = {env.name: getattr(settings, field) for field, env in environment_names().items()}
-    return {**os.environ, **{name: str(value) for name, value in named.items() if value is not None}}
-
-
 @pytest.fixture
 async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts a spawner as a process of its own that dies at its n-th act; those that live are ended afterwards."""
     started: list[asyncio.subprocess.Process] = []
-    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5)
+    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
 
     async def start_it(last: int) -> asyncio.subprocess.Process:
         with (tmp_path / "log").open("ab") as log:
