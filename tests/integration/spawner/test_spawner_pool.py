@@ -1,0 +1,127 @@
+"""The warm pool: sandboxes that wait are taken, each by one task, replaced, and never left behind."""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from nats.js.errors import KeyNotFoundError, NoKeysError
+
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import Limits, TerminateSandbox
+from spawner.pool.record import WarmRecord, WarmState
+from spawner.runtimes import shim
+from spawner.runtimes.layout import Layout
+
+Make = Callable[..., Service]
+QUICK = {"quick": {"warm": 1}}
+
+
+async def pooled(service: Service) -> list[WarmRecord]:
+    """What stands in the bucket."""
+    kv = await service.bus.js.key_value("pool")
+    found = []
+    with suppress(NoKeysError):
+        for key in await kv.keys():
+            with suppress(KeyNotFoundError):  # removed since
+                found.append(WarmRecord.model_validate_json((await kv.get(key)).value or b""))
+    return found
+
+
+async def ready(person: Any, service: Service, count: int = 1) -> list[WarmRecord]:
+    """So many wait, and nothing else is in the pool."""
+
+    async def look() -> list[WarmRecord] | None:
+        found = await pooled(service)
+        waits = len(found) == count and all(record.state is WarmState.READY for record in found)
+        return found if waits else None
+
+    return await person.eventually(look, 60)
+
+
+async def emptied(person: Any, home: Any) -> None:
+    await person.eventually(lambda: not list((home / "sandboxes").iterdir()), 60)
+
+
+async def test_a_task_takes_a_sandbox_that_waits(spawner: Make, person: Any) -> None:
+    """It runs in the one that was started for its profile, which is said, and another takes that one's place."""
+    async with spawner(profiles=QUICK).running() as service:
+        unit = (await ready(person, service))[0].unit
+        view = await person.ended(
+            await person.submit(["/bin/sh", "-c", "cat given"], profile="quick", files={"given": "hello"})
+        )
+        assert view.state == "completed"
+        await person.hears(view.sandbox, "sandbox.terminated")
+        assert person.said(view.sandbox, "sandbox.spawned")["warm"] is True
+        assert person.types(view.sandbox).count("agent.started") == 1
+        assert (await ready(person, service))[0].unit != unit
+        assert service.registry.get_sample_value("sandherd_warm_claims_total", {"outcome": "claimed"}) == 1
+    async with spawner().running() as service:
+        await emptied(person, person.home)
+        assert await pooled(service) == []
+    person.check_sequences()
+
+
+async def test_who_finds_none_starts_cold(spawner: Make, person: Any) -> None:
+    """More tasks than there are warm ones are no reason to wait, nor are limits of one's own; none is ever two's."""
+    async with spawner(profiles=QUICK).running() as service:
+        await ready(person, service)
+        tasks = [await person.submit(["true"], profile="quick") for _ in range(3)]
+        tasks.append(await person.submit(["true"], profile="quick", limits=Limits(memory_mb=512)))
+        tasks.append(await person.submit(["true"]))
+        views = [await person.ended(task) for task in tasks]
+        assert {view.state for view in views} == {"completed"}
+        for view in views:
+            await person.hears(view.sandbox, "sandbox.spawned")
+        warm = [person.said(view.sandbox, "sandbox.spawned")["warm"] for view in views]
+        assert 1 <= warm.count(True) <= 3
+        assert warm[3:] == [False, False]
+        await ready(person, service)
+    async with spawner().running():
+        await emptied(person, person.home)
+
+
+async def test_one_that_ended_while_it_waited_is_replaced(spawner: Make, person: Any) -> None:
+    """The pool holds what lives: one whose worker was killed is removed, and another started."""
+    async with spawner(profiles=QUICK).running() as service:
+        unit = (await ready(person, service))[0].unit
+        place = Layout(person.home / "sandboxes", person.home / "kept").place(unit)
+        claim = shim.read_claim(place.runs()[-1])
+        assert claim
+        os.killpg(claim.pid, signal.SIGKILL)
+
+        async def replaced() -> bool:
+            found = await pooled(service)
+            return [record.state for record in found] == [WarmState.READY] and found[0].unit != unit
+
+        await person.eventually(replaced, 60)
+        assert not place.exists()
+    async with spawner().running():
+        await emptied(person, person.home)
+
+
+async def test_a_sandbox_without_a_task_takes_one_too(spawner: Make, person: Any) -> None:
+    """It is the same sandbox to whoever asked, whatever its runtime knows it by."""
+    async with spawner(profiles=QUICK).running() as service:
+        await ready(person, service)
+        name = await person.create(profile="quick")
+        view = await person.sandbox_is(name, "running")
+        assert view.warm
+        await person.command(TerminateSandbox(sandbox=name, reason=""), name)
+        await person.sandbox_is(name, "terminated")
+    async with spawner().running():
+        await emptied(person, person.home)
+
+
+async def test_the_pool_is_found_again(spawner: Make, person: Any) -> None:
+    """One that waits outlives its spawner; the next one's task takes it."""
+    async with spawner(profiles=QUICK).running() as service:
+        unit = (await ready(person, service))[0].unit
+    async with spawner(profiles=QUICK).running() as service:
+        assert (await ready(person, service))[0].unit == unit
+        view = await person.ended(await person.submit(["true"], profile="quick"))
+        await person.hears(view.sandbox, "sandbox.spawned")
+        assert person.said(view.sandbox, "sandbox.spawned")["warm"] is True
+    async with spawner().running():
+        await emptied(person, person.home)

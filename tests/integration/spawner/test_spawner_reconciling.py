@@ -1,0 +1,121 @@
+"""What is there and what should be: what is lost is tried again with what it left, and orphans go."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import Retry, TerminateSandbox
+from sandherd.contracts.requests import Prune, Pruned
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from spawner.runtimes import processes, shim
+from spawner.runtimes.layout import Layout, Place
+
+Make = Callable[..., Service]
+AT_ONCE = Retry(first_delay_seconds=0)
+LEAVES_WORK = (
+    'if [ "$SANDHERD_ATTEMPT" = 1 ]; then echo half >made; touch up; exec sleep 600; fi; '
+    'cat "$SANDHERD_PREVIOUS_DIR/work/made"'
+)
+
+
+def place_of(home: Path, sandbox: str) -> Place:
+    return Layout(home / "sandboxes", home / "kept").place(sandbox)
+
+
+def worker_of(home: Path, sandbox: str) -> int:
+    claim = shim.read_claim(place_of(home, sandbox).runs()[-1])
+    assert claim
+    inits = [init for outer in processes.children(claim.pid) for init in processes.children(outer)]
+    return next(found for init in inits if (found := processes.worker_below(init))).pid
+
+
+async def prune(herd: Broker, *, now: bool = False) -> Pruned:
+    async with herd.bus(Principal.OPERATOR) as operator:
+        return await operator.ask(Prune(now=now), "fleet", timeout=10)
+
+
+async def test_a_lost_worker_is_tried_again_in_a_new_sandbox(spawner: Make, person: Any) -> None:
+    """The next attempt has a sandbox of its own, and finds beside its work tree what the last one had made."""
+    async with spawner(max_attempts=2).running():
+        task = await person.submit(["/bin/sh", "-c", LEAVES_WORK], retry=AT_ONCE)
+        first = (await person.reaches(task, "running")).sandbox
+        await person.eventually((place_of(person.home, first).work / "up").exists)
+        os.kill(worker_of(person.home, first), signal.SIGKILL)
+        view = await person.ended(task)
+        assert (view.state, view.attempt) == ("completed", 2)
+        assert view.sandbox != first
+        await person.all_gone()
+        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.hears(first, "sandbox.terminated")
+    assert "half" in view.result.get("final_output", "") or "agent.work_saved" in person.types(first)
+    assert person.said(task, "task.retry_scheduled")["error_type"] in {"worker_lost", "signal"}
+    assert person.said(first, "sandbox.terminated")["reason"] == person.said(task, "task.retry_scheduled")["error_type"]
+    person.check_sequences()
+
+
+async def test_a_lost_sandbox_fails_its_attempt_and_is_tried_again(spawner: Make, person: Any) -> None:
+    """Where a runtime has nothing of a sandbox any more, that is said, and the task goes on in another."""
+    argv = ["/bin/sh", "-c", '[ "$SANDHERD_ATTEMPT" = 2 ] || { touch up; exec sleep 600; }']
+    async with spawner(max_attempts=2).running():
+        task = await person.submit(argv, retry=AT_ONCE)
+        first = (await person.reaches(task, "running")).sandbox
+        place = place_of(person.home, first)
+        await person.eventually((place.work / "up").exists)
+        aside = person.home / "lost"
+        place.folder.rename(aside)
+        os.kill(worker_of_folder(aside), signal.SIGKILL)
+        view = await person.ended(task)
+        assert (view.state, view.attempt) == ("completed", 2)
+        await person.hears(first, "sandbox.failed")
+        await person.all_gone()
+        shutil.rmtree(aside)
+    assert person.said(first, "sandbox.failed")["error_type"] == "sandbox_lost"
+    assert person.said(task, "task.retry_scheduled")["error_type"] == "sandbox_lost"
+    person.check_sequences()
+
+
+def worker_of_folder(folder: Path) -> int:
+    claim = shim.read_claim(Place(folder).runs()[-1])
+    assert claim
+    inits = [init for outer in processes.children(claim.pid) for init in processes.children(outer)]
+    return next(found for init in inits if (found := processes.worker_below(init))).pid
+
+
+async def test_a_look_at_everything_can_be_asked_for(spawner: Make, person: Any, herd: Broker) -> None:
+    """It tells what is there and what should be; on request orphans go at once, and what is wanted stays."""
+    async with spawner(orphan_grace=3600).running():
+        name = await person.create()
+        await person.sandbox_is(name, "running")
+        orphan = place_of(person.home, "sbx-orphan")
+        orphan.make()
+        orphan.label.write_text("p1")
+        found = await prune(herd)
+        assert [(one.sandbox, one.runtime, one.removed) for one in found.orphans] == [("sbx-orphan", "process", False)]
+        assert (found.present, found.records, found.lost) == (2, 1, [])
+        await person.hears("sbx-orphan", "sandbox.orphan_found")
+        assert orphan.exists()
+        assert [one.removed for one in (await prune(herd, now=True)).orphans] == [True]
+        await person.hears("sbx-orphan", "sandbox.orphan_removed")
+        assert not orphan.exists()
+        assert (await person.sandbox(name)).state == "running"
+        assert (await prune(herd, now=True)).orphans == []
+        await person.command(TerminateSandbox(sandbox=name, reason=""), name)
+        await person.all_gone()
+    person.check_sequences()
+
+
+@pytest.mark.parametrize("argv", [["true"], ["false"]])
+async def test_nothing_of_an_ended_task_is_an_orphan(spawner: Make, person: Any, herd: Broker, argv: list[str]) -> None:
+    """After a task has ended, well or not, there is nothing that nobody wants."""
+    async with spawner().running():
+        await person.ended(await person.submit(argv))
+        await person.all_gone()
+        found = await prune(herd)
+        assert (found.present, found.records, found.orphans, found.lost) == (0, 0, [], [])
