@@ -1,0 +1,125 @@
+"""Commands, files and further attempts through a real spawner, in real sandboxes: what people ask, end to end."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import RefusedError
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import TerminateSandbox
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import (
+    INLINE_BYTES,
+    Download,
+    DownloadChunk,
+    Exec,
+    ExecStatus,
+    ListFiles,
+    Request,
+    Upload,
+    UploadChunk,
+)
+from sandherd.contracts.subjects import ARTIFACT
+
+Make = Callable[..., Service]
+PROJECT = "p1"
+
+
+async def ask(person: Any, question: Request[Any]) -> Any:
+    """Ask the spawner."""
+    return await person.bus.ask(question, PROJECT, timeout=15)
+
+
+async def run(person: Any, sandbox: str, *command: str) -> tuple[int | None, bytes]:
+    """Run a command to its end; returns its exit code and what it wrote."""
+    name = new_name("exc")
+    state = await ask(person, Exec(sandbox=sandbox, exec=name, command=list(command)))
+    output = list(state.output)
+    while not state.complete:
+        state = await ask(person, ExecStatus(sandbox=sandbox, exec=name, offset=state.next_offset))
+        output += state.output
+    return state.exit_code, b"".join(piece.data for piece in output)
+
+
+async def put(person: Any, sandbox: str, path: str, content: bytes) -> None:
+    """Put a large file in."""
+    name, digest = new_name("upl"), hashlib.sha256(content).hexdigest()
+    pieces = [content[start : start + INLINE_BYTES] for start in range(0, len(content), INLINE_BYTES)]
+    for index, piece in enumerate(pieces):
+        await ask(person, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=piece))
+    subject = ARTIFACT.fill(project=PROJECT, sandbox=sandbox, artifact=name)
+    reference = ArtifactRef(artifact=name, subject=subject, size=len(content), sha256=digest, chunks=len(pieces))
+    question = Upload(sandbox=sandbox, path=path, artifact=reference, sha256=digest, transfer=new_name("trf"))
+    while not (await ask(person, question)).done:
+        pass
+
+
+async def take(person: Any, sandbox: str, path: str) -> bytes:
+    """Take a large file out."""
+    question = Download(sandbox=sandbox, path=path, transfer=new_name("trf"))
+    while not (answer := await ask(person, question)).done:
+        pass
+    if answer.artifact is None:
+        return bytes(answer.data)
+    pieces: dict[int, bytes] = {}
+    after = 0
+    while len(pieces) < answer.artifact.chunks:
+        piece = await ask(person, DownloadChunk(sandbox=sandbox, artifact=answer.artifact.artifact, after=after))
+        pieces[piece.index], after = piece.data, piece.after
+    return b"".join(pieces[index] for index in sorted(pieces))
+
+
+async def test_a_sandbox_is_worked_in_from_outside(spawner: Make, person: Any) -> None:
+    """Commands run in it, large files go in and come out as they are, and when it has ended that is said."""
+    async with spawner().running():
+        sandbox = await person.create(files={"given": "hello"}, env={"COLOUR": "green"})
+        await person.sandbox_is(sandbox, "running")
+        assert await run(person, sandbox, "/bin/sh", "-c", "cat given; echo $COLOUR; exit 3") == (3, b"hellogreen\n")
+        content = os.urandom(3 * 1024 * 1024 + 5)
+        await put(person, sandbox, "a/b.bin", content)
+        digest = hashlib.sha256(content).hexdigest().encode()
+        assert (await run(person, sandbox, "/usr/bin/sha256sum", "a/b.bin"))[1].split()[0] == digest
+        assert await take(person, sandbox, "a/b.bin") == content
+        listed = await ask(person, ListFiles(sandbox=sandbox, recursive=True))
+        assert [entry.path for entry in listed.entries] == ["a", "a/b.bin", "given"]
+        with pytest.raises(RefusedError) as refusal:
+            await take(person, sandbox, "../state/joiner.creds")
+        assert refusal.value.problem.code == "refused"
+        await person.command(TerminateSandbox(sandbox=sandbox, reason="done with it"), sandbox)
+        await person.sandbox_is(sandbox, "terminated")
+        with pytest.raises(RefusedError) as refusal:
+            await run(person, sandbox, "/bin/true")
+        assert refusal.value.problem.code == "conflict"
+        await person.all_gone()
+
+
+async def test_the_next_attempt_gets_what_the_first_has_left(spawner: Make, person: Any) -> None:
+    """Its work tree and its words, beside its own; and it can be looked into while it runs."""
+    script = """
+    if [ $SANDHERD_ATTEMPT = 1 ]; then echo half > work; echo trying; exit 7; fi
+    (cd $SANDHERD_PREVIOUS_DIR; cat work/work transcript) > found; while ! test -e enough; do sleep 0.05; done
+    """
+    retry = {"max_attempts": 2, "first_delay_seconds": 0, "also": ["exit_status"]}
+    async with spawner().running():
+        task = await person.submit(["/bin/sh", "-c", script], retry=retry)
+
+        async def second() -> str | None:
+            view = await person.try_task(task)
+            return view.sandbox if view and view.attempt == 2 and view.state == "running" else None
+
+        sandbox = await person.eventually(second, 40)
+        found = await person.eventually(lambda: _read(person, sandbox, "found"))
+        assert found == b"half\ntrying\n"
+        assert (await run(person, sandbox, "/usr/bin/touch", "enough"))[0] == 0
+        view = await person.ended(task)
+        assert (view.state, view.attempt) == ("completed", 2)
+        await person.all_gone()
+
+
+def _read(person: Any, sandbox: str, name: str) -> bytes:
+    path = person.home / "sandboxes" / sandbox / "work" / name
+    return path.read_bytes() if path.exists() else b""
