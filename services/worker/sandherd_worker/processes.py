@@ -93,8 +93,11 @@ def left_behind(place: str) -> set[int]:
 
 
 def send(processes: Iterable[int], what: signal.Signals) -> None:
-    """Send a signal to each; one that is gone already is no error."""
-    for process in processes:
+    """Send a signal to each; one that is gone already is no error.
+
+    The oldest first: one that sees what it has started go, before it is told itself, would end as if by its own will.
+    """
+    for process in sorted(processes):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(process, what)
 
