@@ -131,6 +131,8 @@ class Settings(BaseModel):
     """A tool or model call in flight for so long is stuck."""
     finished_after: Annotated[Positive, Env("SANDHERD_FINISHED_AFTER")] = 300
     """A sandbox whose agent has ended, and that got no message for so long, is finished."""
+    flood_mb: Annotated[int, Env("SANDHERD_FLOOD_MB"), Field(ge=1)] = 256
+    """A sandbox that says more than so many MiB within a minute floods the stream that all share, and is ended."""
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
     """The greatest age of a sandbox."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5

@@ -43,6 +43,8 @@ class ErrorType(StrEnum):
     """The agent did nothing for too long."""
     STUCK = "stuck"
     """A call of the agent was in flight for too long."""
+    FLOODING = "flooding"
+    """The sandbox said more than any has to say."""
     TOO_OLD = "too_old"
     """The sandbox was older than any may get."""
     EXPIRED = "expired"

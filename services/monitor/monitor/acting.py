@@ -12,7 +12,9 @@ from sandherd.contracts.commands import Command, SendMessage, TerminateSandbox
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.monitor import (
+    Found,
     MonitorDeadFound,
+    MonitorFloodFound,
     MonitorGuardianAnalysed,
     MonitorIdleFound,
     MonitorInterventionDecided,
@@ -35,9 +37,7 @@ class Acting:
 
     async def end(self, state: Watched, finding: Finding, now: datetime) -> Seen:
         """Say what was found, and have the sandbox ended. Returns what was said, to be folded in."""
-        model = MonitorDeadFound if finding.rule is Rule.DEAD else MonitorIdleFound
-        found = model(rule=finding.rule, age_seconds=finding.age(now), limit_seconds=finding.limit)
-        said = await self._say(state, found, now)
+        said = await self._say(state, _found(state, finding, now), now)
         times = state.found.times + 1 if state.found else 1
         command = TerminateSandbox(sandbox=state.sandbox, reason=finding.rule)
         await self._command(state, command, now, finding.since, finding.rule, times)
@@ -112,3 +112,12 @@ class Acting:
             traceparent=state.traceparent,
         )
         await self._bus.publish_command(command)
+
+
+def _found(state: Watched, finding: Finding, now: datetime) -> Found:
+    """The event that says what was found."""
+    age, limit = finding.age(now), finding.limit
+    if finding.rule is Rule.FLOODING:
+        return MonitorFloodFound(rule=finding.rule, age_seconds=age, limit_seconds=limit, said_bytes=state.said_bytes)
+    model = MonitorDeadFound if finding.rule is Rule.DEAD else MonitorIdleFound
+    return model(rule=finding.rule, age_seconds=age, limit_seconds=limit)

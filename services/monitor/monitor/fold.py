@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from monitor.calls import closed, opened
-from monitor.state import Found, Seen, Steering, Watched
+from monitor.state import SPELL, Found, Seen, Steering, Watched
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.events.lifecycle import SandboxExtended, SandboxRequested
@@ -24,7 +24,7 @@ from sandherd.contracts.events.monitor import MonitorInterventionDecided, Monito
 _GONE: Final = frozenset({"sandbox.terminated", "sandbox.failed"})
 _LIVES: Final = frozenset({"sandbox.requested", "sandbox.spawned", "sandbox.running", "sandbox.resumed"})
 _SANDBOX: Final = _LIVES | _GONE | {"sandbox.paused", "sandbox.extended", "sandbox.stopping"}
-_FOUND: Final = frozenset({"monitor.dead_found", "monitor.idle_found"})
+_FOUND: Final = frozenset({"monitor.dead_found", "monitor.flood_found", "monitor.idle_found"})
 
 
 def fold(state: Watched | None, seen: Seen) -> Watched | None:
@@ -67,7 +67,7 @@ def _begin(seen: Seen) -> Watched | None:
 
 def _agent(state: Watched, seen: Seen) -> Watched:
     model = EVENTS.get(seen.type)
-    changes: dict[str, Any] = {"last_sign_at": seen.at}
+    changes: dict[str, Any] = {"last_sign_at": seen.at} | _said(state, seen)
     if seen.taskid is not None and state.taskid is None:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
     if seen.type == AgentHeartbeat.type:
@@ -79,6 +79,13 @@ def _agent(state: Watched, seen: Seen) -> Watched:
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
     return _calls(replace(state, **changes), seen, model.opens, model.closes)
+
+
+def _said(state: Watched, seen: Seen) -> dict[str, Any]:
+    """How much it said: summed up over a spell, and then anew."""
+    if state.said_since is None or (seen.at - state.said_since).total_seconds() >= SPELL:
+        return {"said_since": seen.at, "said_bytes": seen.size}
+    return {"said_bytes": state.said_bytes + seen.size}
 
 
 def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) -> Watched:

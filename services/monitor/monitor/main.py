@@ -24,6 +24,7 @@ def limits_of(settings: Settings) -> Limits:
         stuck_after=settings.stuck_after,
         finished_after=settings.finished_after,
         max_age=settings.max_age,
+        flood_bytes=settings.flood_mb * 1024 * 1024,
         loop_repeats=settings.loop_repeats,
         steering_cooldown=settings.steering_cooldown,
     )

@@ -19,6 +19,7 @@ _ALWAYS: Final = frozenset(
         "sandbox.requested",
         "sandbox.extended",
         "monitor.dead_found",
+        "monitor.flood_found",
         "monitor.idle_found",
         "monitor.intervention_decided",
         "monitor.intervention_outcome",
@@ -45,12 +46,13 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> Seen | Non
     if event_type.partition(".")[0] not in DOMAINS:
         return None
     if event_type not in READ:
-        return Seen(project, entity, event_type, number, at)
+        return Seen(project, entity, event_type, number, at, size=len(document))
     try:
         event = read_event(subject, document)
     except ContractError:
-        return Seen(project, entity, event_type, number, at)
-    return Seen(project, entity, event_type, number, at, event.data, event.id, event.taskid, event.traceparent)
+        return Seen(project, entity, event_type, number, at, size=len(document))
+    about = event.data, event.id, event.taskid, event.traceparent
+    return Seen(project, entity, event_type, number, at, *about, size=len(document))
 
 
 def _over(subject: str, document: bytes, number: int, at: datetime) -> Seen | None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from monitor.recorded import Recorded
-from monitor.state import Watched
+from monitor.state import SPELL, Watched
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 
 
@@ -19,17 +19,20 @@ class Rule(StrEnum):
     FINISHED = "finished"
     STUCK = "stuck"
     IDLE = "idle"
+    FLOODING = "flooding"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long each condition may hold, in seconds; and how often a call may repeat."""
+    """How long each condition may hold, in seconds; how much may be said; and how often a call may repeat."""
 
     dead_after: float
     idle_after: float
     stuck_after: float
     finished_after: float
     max_age: float
+    flood_bytes: int
+    """How much a sandbox may say in a spell."""
     loop_repeats: int
     steering_cooldown: float
     repeat_after: float = 60.0
@@ -107,8 +110,16 @@ def idle(state: Watched, now: datetime, limits: Limits) -> Finding | None:
     return _held(Rule.IDLE, _since(state, state.last_work_at), now, limits.idle_after)
 
 
+def flooding(state: Watched, now: datetime, limits: Limits) -> Finding | None:
+    """It says more than any has to say: all share one stream, and it takes their room. What is over is let be."""
+    if state.said_since is None or state.said_bytes <= limits.flood_bytes:
+        return None
+    over = (now - state.said_since).total_seconds() > 2 * SPELL
+    return None if over else Finding(Rule.FLOODING, state.said_since, SPELL)
+
+
 Judge = Callable[[Watched, datetime, Limits], Finding | None]
-RULES: Final[tuple[Judge, ...]] = (dead, too_old, finished, stuck, idle)
+RULES: Final[tuple[Judge, ...]] = (flooding, dead, too_old, finished, stuck, idle)
 """In the order in which they are asked; the first that holds is acted upon."""
 
 
@@ -116,13 +127,13 @@ def judge(state: Watched, now: datetime, limits: Limits, watching_since: datetim
     """What is to be done about a sandbox now, if anything.
 
     Silence proves nothing while nobody could be heard: after a start, or after the broker was away, every rule but
-    the age waits until a living worker must have spoken (`dead_after`). What was found already is found again only
-    after `repeat_after`; what is stopping is the spawner's.
+    the age and the flood waits until a living worker must have spoken (`dead_after`). What was found already is found
+    again only after `repeat_after`; what is stopping is the spawner's.
     """
     if state.ended or state.stopping or _found_lately(state, now, limits):
         return None
     deaf = now - watching_since < timedelta(seconds=limits.dead_after)
-    rules = (too_old,) if deaf else RULES
+    rules = (flooding, too_old) if deaf else RULES
     return next((finding for rule in rules if (finding := rule(state, now, limits))), None)
 
 
@@ -135,7 +146,7 @@ def stands(finding: Finding, recorded: Recorded, now: datetime) -> bool:
         return False
     if finding.rule is Rule.TOO_OLD:
         return recorded.expires_at is None or now >= recorded.expires_at
-    if finding.rule is Rule.DEAD:
+    if finding.rule in {Rule.DEAD, Rule.FLOODING}:
         return recorded.state is not SandboxState.PAUSED
     return recorded.state is not SandboxState.PAUSED and not recorded.alone
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from monitor.herd import Herd
 from monitor.state import Key, Watched
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the shape of `Watched`. A snapshot of another version is passed over, and the stream is read from its first."""
 PIECE_BYTES: Final = 512 * 1024
 MOST_BYTES: Final = 1024 * 1024 * 1024

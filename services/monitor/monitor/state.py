@@ -13,6 +13,8 @@ MOST_CALLS: Final = 64
 MOST_CLOSED: Final = 64
 """So many ended calls are remembered, so that one whose end was stored before its beginning is not taken as running."""
 MOST_EVIDENCE: Final = 16
+SPELL: Final = 60.0
+"""What a sandbox says is summed up over so many seconds."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -36,6 +38,8 @@ class Seen:
     id: UUID | None = None
     taskid: str | None = None
     traceparent: str | None = None
+    size: int = 0
+    """Of the whole event, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,9 @@ class Watched:
     last_work_at: datetime | None = None
     last_message_at: datetime | None = None
     """When a person or program last spoke to it; the monitor's own nudges don't count."""
+    said_since: datetime | None = None
+    said_bytes: int = 0
+    """How much its worker said in the last spell, and when that began."""
     finished_at: datetime | None = None
     linger: float = 0.0
     """How long it was asked to stay after its agent has ended, in seconds."""

@@ -18,6 +18,7 @@ LIMITS = Limits(
     stuck_after=900,
     finished_after=300,
     max_age=43_200,
+    flood_bytes=1000,
     loop_repeats=4,
     steering_cooldown=300,
     repeat_after=60,

@@ -39,6 +39,13 @@ class MonitorDeadFound(Found):
     type: ClassVar[str] = "monitor.dead_found"
 
 
+class MonitorFloodFound(Found):
+    """It said so much within `limit_seconds` that it takes the room of all others in the stream."""
+
+    type: ClassVar[str] = "monitor.flood_found"
+    said_bytes: Count
+
+
 class MonitorGuardianAnalysed(MonitorEvent):
     """A guardian rule has looked at a sandbox and found something."""
 
