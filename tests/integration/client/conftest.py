@@ -9,11 +9,14 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
 
+from event_ingest.main import compose as compose_ingest
+from message_relay.main import compose as compose_relay
 from sandherd.bus.connection import Bus
 from sandherd.client import Context, Herd
 from sandherd.client.cli.leaving import status_of
@@ -49,6 +52,7 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject, request_subject
 from sandherd.stack.broker import Broker
+from spawner.main import compose as compose_spawner
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TASK, SANDBOX, LIFE = "task-one", "sbx-one", "0"
@@ -295,3 +299,25 @@ def started(context: Context) -> Callable[..., Any]:
         )
 
     return start
+
+
+@pytest.fixture
+async def line(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Context]:
+    """Spawner, event-ingest and message-relay at work."""
+    async with AsyncExitStack() as stack:
+        for principal, compose in (
+            (Principal.EVENT_INGEST, compose_ingest),
+            (Principal.SPAWNER, compose_spawner),
+            (Principal.MESSAGE_RELAY, compose_relay),
+        ):
+            settings = herd.settings(principal, database_url=postgres, home=tmp_path)
+            await stack.enter_async_context(compose(settings).running())
+        yield Context(
+            nats_url=herd.url, credentials=herd.credentials(Principal.CLIENT), project="default", home=tmp_path
+        )
+
+
+@pytest.fixture
+async def real(line: Context) -> AsyncIterator[Herd]:
+    async with Herd.connect(line) as connected:
+        yield connected

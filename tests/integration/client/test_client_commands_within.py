@@ -1,0 +1,202 @@
+"""`exec`, `cp`, `ls`, `runtimes` and `sandboxes`, as a person types them, with the real services."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.client import Context, Herd
+from sandherd.contracts.requests import ExecStatus
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+Sandherd = Callable[..., Any]
+LARGE = bytes(range(256)) * 2048
+
+
+@pytest.fixture
+def context(line: Context) -> Context:
+    """The place of the real services."""
+    return line
+
+
+@pytest.fixture
+def sandherd(started: Callable[..., Any]) -> Sandherd:
+    """Run the command as a process of its own: the services here write their logs where we would look."""
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        process = await started(*words)
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+async def sandbox(real: Herd, sandherd: Sandherd) -> AsyncIterator[str]:
+    """A sandbox that runs, made by the command."""
+    status, out, err = await sandherd("sandboxes", "create", "--ttl", "10m", "--memory", "512m")
+    assert (status, err) == (0, "")
+    yield out.strip()
+    await real.terminate(out.strip())
+
+
+async def test_a_command_is_the_commands_own(sandbox: str, sandherd: Sandherd) -> None:
+    """Its output comes where ours goes, and its exit status is ours."""
+    assert await sandherd("exec", sandbox, "--", "sh", "-c", "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
+    status, out, err = await sandherd("exec", sandbox, "-o", "json", "--env", "A=1", "--", "sh", "-c", "echo $A")
+    found = json.loads(out)
+    assert (status, err) == (0, "")
+    assert (found["stdout"], found["exit_code"], found["state"]) == ("1\n", 0, "exited")
+    status, _, err = await sandherd("exec", sandbox, "--timeout", "1s", "--", "sleep", "600")
+    assert status == 124
+    assert "its time was over" in err
+    status, _, err = await sandherd("exec", sandbox, "--", "no-such-program")
+    assert status == 126
+    assert "could not be started" in err
+
+
+async def test_a_command_that_was_left_is_found_again(sandbox: str, sandherd: Sandherd) -> None:
+    """`--detach` prints a name; by it the command is looked at and ended."""
+    status, out, _ = await sandherd("exec", sandbox, "--detach", "--", "sh", "-c", "echo begun; sleep 600")
+    assert status == 0
+    name = out.strip()
+    while not (await sandherd("exec", sandbox, "--status", name))[1]:
+        pass
+    assert (await sandherd("exec", sandbox, "--status", name))[1:] == ("begun\n", f"sandherd: {name}: running\n")
+    assert (await sandherd("exec", sandbox, "--kill", name))[0] == 0
+    while json.loads((await sandherd("exec", sandbox, "--status", name, "-o", "json"))[1])["state"] == "running":
+        pass
+    assert (await sandherd("exec", sandbox, "--status", "exc-unknown"))[0] == 1
+
+
+async def test_an_interrupt_ends_the_command(
+    sandbox: str, real: Herd, started: Callable[..., Any], sandherd: Sandherd
+) -> None:
+    """Ctrl-C ends the command in the sandbox, and ours with status 130, without a traceback."""
+    process = await started("exec", sandbox, "--", "sh", "-c", "echo begun; sleep 600")
+    assert await process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    events = [event.envelope async for event in real.events(sandbox=sandbox, types=["agent.exec_started"])]
+    while not events:
+        events = [event.envelope async for event in real.events(sandbox=sandbox, types=["agent.exec_started"])]
+    name = events[0]["data"]["exec_id"]
+    state = await real.connection.ask(ExecStatus(sandbox=sandbox, exec=name))
+    assert state.state == "killed"
+
+
+async def test_files_go_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """A file and a folder go in, are listed, and come back as they were."""
+    (tmp_path / "src" / "inner").mkdir(parents=True)
+    (tmp_path / "src" / "large.bin").write_bytes(LARGE)
+    (tmp_path / "src" / "inner" / "run.sh").write_text("#!/bin/sh\necho hi\n")
+    (tmp_path / "src" / "inner" / "run.sh").chmod(0o755)
+    assert (await sandherd("cp", str(tmp_path / "src" / "large.bin"), f"{sandbox}:"))[0] == 0
+    assert (await sandherd("cp", str(tmp_path / "src"), f"{sandbox}:tree"))[0] == 2
+    assert (await sandherd("cp", "-r", str(tmp_path / "src"), f"{sandbox}:tree"))[0] == 0
+    status, out, _ = await sandherd("ls", sandbox, "-r", "-o", "json")
+    assert status == 0
+    assert {entry["path"] for entry in json.loads(out)["entries"]} >= {"large.bin", "tree/inner/run.sh"}
+    assert (await sandherd("exec", sandbox, "--", "tree/inner/run.sh"))[1] == "hi\n"
+    # Into a folder that is there, under its own name.
+    assert (await sandherd("cp", str(tmp_path / "src" / "large.bin"), f"{sandbox}:tree/inner"))[0] == 0
+    status, out, _ = await sandherd("cp", f"{sandbox}:tree/inner/large.bin", str(tmp_path / "back.bin"), "-o", "json")
+    assert status == 0
+    assert (tmp_path / "back.bin").read_bytes() == LARGE
+    assert json.loads(out)["size"] == len(LARGE)
+    assert (await sandherd("cp", f"{sandbox}:tree", str(tmp_path / "out")))[0] == 2
+    assert (await sandherd("cp", "-r", f"{sandbox}:tree", str(tmp_path / "out")))[0] == 0
+    assert (tmp_path / "out" / "large.bin").read_bytes() == LARGE
+    assert (tmp_path / "out" / "inner" / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert not list(tmp_path.glob(".sandherd-*"))
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x"])
+async def test_a_way_out_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path, path: str) -> None:
+    """A path that leads out of the work tree is refused, in both directions, in one line."""
+    (tmp_path / "x").write_text("x")
+    for words in (["cp", str(tmp_path / "x"), f"{sandbox}:{path}"], ["cp", f"{sandbox}:{path}", str(tmp_path / "y")]):
+        status, _, err = await sandherd(*words)
+        assert status == 1
+        assert err.count("\n") == 1
+    assert not (tmp_path / "y").exists()
+
+
+async def test_a_file_over_the_cap_is_refused_before_it_is_sent(
+    sandbox: str, sandherd: Sandherd, tmp_path: Path
+) -> None:
+    """It names the cap, and nothing of it is sent."""
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(257 << 20)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "big").hardlink_to(tmp_path / "big")
+    for words in (["cp", str(tmp_path / "big")], ["cp", "-r", str(tmp_path / "folder")]):
+        status, _, err = await sandherd(*words, f"{sandbox}:x")
+        assert status == 2
+        assert str(256 << 20) in err
+
+
+async def test_what_there_is_can_be_seen(line: Context, sandherd: Sandherd) -> None:
+    """`runtimes` shows what can be asked for; asking for something else is wrong usage, and names what there is."""
+    status, out, _ = await sandherd("runtimes")
+    assert status == 0
+    assert "process" in out
+    assert json.loads((await sandherd("runtimes", "-o", "json"))[1])["harnesses"] == ["command"]
+    for words, said in (
+        (["run", "x", "--runtime", "moon", "--", "true"], "there is: process"),
+        (["run", "x", "--profile", "large", "--", "true"], "leave --profile out"),
+        (["sandboxes", "create", "--ttl", "20d"], "at most 604800"),
+    ):
+        status, _, err = await sandherd(*words)
+        assert status == 2
+        assert said in err
+
+
+async def test_several_tasks_are_given_at_once(line: Context, real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
+    """They are given in an order in which none waits for a later one, and done in it; a list shows how they stand."""
+    tasks = [
+        {"name": "last", "text": "last", "argv": ["true"], "depends_on": ["first"]},
+        {"name": "first", "text": "first", "argv": ["true"], "priority": "high"},
+    ]
+    (tmp_path / "tasks.json").write_text(json.dumps({"tasks": tasks}))
+    status, out, _ = await sandherd("tasks", "submit", str(tmp_path / "tasks.json"), "-o", "json")
+    given = {task["name"]: task for task in json.loads(out)["tasks"]}
+    assert status == 0
+    assert list(given) == ["first", "last"]
+    assert given["last"]["depends_on"] == [given["first"]["task"]]
+    done = await asyncio.gather(*(real.wait(task["task"]) for task in given.values()))
+    assert [view.state for view in done] == ["completed", "completed"]
+    status, out, _ = await sandherd("tasks", "list")
+    assert "high" in out
+    assert "1/3" in out
+
+
+async def test_what_a_runtime_has_and_nobody_wants_is_looked_for(
+    line: Context, sandherd: Sandherd, sandbox: str, herd: Broker
+) -> None:
+    """`prune` is for operators, and counts what is there and what is wanted."""
+    assert (await sandherd("sandboxes", "prune"))[0] == 1
+    operator = ["--credentials", str(herd.credentials(Principal.OPERATOR))]
+    status, out, _ = await sandherd(*operator, "sandboxes", "prune", "-o", "json")
+    assert status == 0
+    assert json.loads(out) == {"present": 1, "records": 1, "orphans": [], "lost": []}
+    assert (await sandherd(*operator, "sandboxes", "prune"))[0] == 0
+
+
+async def test_a_life_by_commands(sandbox: str, sandherd: Sandherd) -> None:
+    """Pausing, resuming and extending each print how it stands, or why it can't be."""
+    assert (await sandherd("sandboxes", "pause", sandbox))[:2] == (0, f"{sandbox} is paused\n")
+    assert (await sandherd("sandboxes", "resume", sandbox))[:2] == (0, f"{sandbox} is running\n")
+    status, out, _ = await sandherd("sandboxes", "extend", sandbox, "2h", "-o", "json")
+    assert status == 0
+    assert json.loads(out)["sandbox"] == sandbox
+    status, _, err = await sandherd("sandboxes", "extend", sandbox, "20d")
+    assert status == 2
+    assert "was refused" in err

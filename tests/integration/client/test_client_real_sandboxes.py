@@ -1,0 +1,128 @@
+"""Sandboxes without a task, commands and files in them, and attempts, with the real services."""
+
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+
+from sandherd.client import Herd, HerdError
+from sandherd.client.executing import exit_status
+from sandherd.client.herd import task_spec
+from sandherd.client.mending import Patience
+from sandherd.contracts.errors import Code
+from sandherd.contracts.specs import SandboxSpec
+from sandherd.contracts.states import SandboxState, TaskState
+
+QUICK = Patience(look=0.5, retry=0.05)
+LARGE = bytes(range(256)) * 2048
+"""Four pieces."""
+
+
+async def written(real: Herd, sandbox: str, *argv: str, **more: object) -> tuple[int, bytes, bytes]:
+    """Run a command to its end: its status, and what it wrote."""
+    execution = await real.exec(sandbox, argv, **more)  # type: ignore[arg-type]  # as `exec` has them
+    streams = {"stdout": b"", "stderr": b""}
+    async for piece in execution.output():
+        streams[piece.stream] += piece.data
+    assert execution.state is not None
+    return exit_status(execution.state), streams["stdout"], streams["stderr"]
+
+
+async def test_a_sandbox_without_a_task(real: Herd, tmp_path: Path) -> None:
+    """It is made, runs commands, takes files and gives them back as they were, and ends."""
+    view = await real.create(SandboxSpec(ttl_seconds=600, files={"hello.txt": "hello"}))
+    assert view is not None
+    assert view.state is SandboxState.RUNNING
+    sandbox = view.sandbox
+    assert await written(real, sandbox, "cat", "hello.txt") == (0, b"hello", b"")
+    assert (await written(real, sandbox, "sh", "-c", "cat; echo no >&2; exit 3", stdin=b"in")) == (3, b"in", b"no\n")
+    assert (await written(real, sandbox, "sleep", "600", timeout=1))[0] == 124
+    assert (await written(real, sandbox, "no-such-program"))[0] == 126
+    (tmp_path / "large.bin").write_bytes(LARGE)
+    told: list[tuple[int, int]] = []
+    put = await real.upload(sandbox, tmp_path / "large.bin", "in/large.bin", moved=lambda *far: told.append(far))
+    assert put.sha256 == hashlib.sha256(LARGE).hexdigest()
+    assert told[-1] == (len(LARGE), len(LARGE))
+    assert [entry.path for entry in (await real.files(sandbox, "in")).entries] == ["in/large.bin"]
+    out = io.BytesIO()
+    await real.download(sandbox, "in/large.bin", out)
+    assert out.getvalue() == LARGE
+    await real.terminate(sandbox)
+    async for _ in real.follow(sandbox=sandbox, patience=QUICK):
+        pass
+    with pytest.raises(HerdError, match="has ended") as raised:
+        await real.exec(sandbox, ["true"])
+    assert raised.value.problem.code is Code.CONFLICT
+
+
+async def test_it_is_paused_resumed_and_extended(real: Herd) -> None:
+    """Each returns when it is so; what can't be done is an error that says why."""
+    view = await real.create(SandboxSpec(ttl_seconds=600))
+    assert view is not None
+    can_pause = (await real.catalogue()).runtimes[0].can_pause
+    assert can_pause
+    assert (await real.pause(view.sandbox)).state is SandboxState.PAUSED
+    with pytest.raises(HerdError, match="paused"):
+        await real.exec(view.sandbox, ["true"])
+    assert (await real.resume(view.sandbox)).state is SandboxState.RUNNING
+    longer = await real.extend(view.sandbox, 3600)
+    assert longer.expires_at is not None
+    assert view.expires_at is not None
+    assert longer.expires_at > view.expires_at
+    with pytest.raises(HerdError, match=r"extend .* was refused"):
+        await real.extend(view.sandbox, 30 * 86_400)
+    await real.terminate(view.sandbox)
+
+
+async def test_a_command_is_ended_when_nobody_waits_for_it(real: Herd) -> None:
+    """A command that is killed says so, and what it had started is gone."""
+    view = await real.create()
+    assert view is not None
+    execution = await real.exec(view.sandbox, ["sleep", "600"])
+    await execution.end()
+    state = await real.execution(view.sandbox, execution.name).look()
+    assert state.state == "killed"
+    await real.terminate(view.sandbox)
+
+
+async def test_what_the_herd_does_not_have_is_refused_before_it_is_sent(real: Herd) -> None:
+    """An unknown runtime, an unknown profile and too much memory name what is allowed; nothing reaches the spawner."""
+    for spec, words in (
+        (SandboxSpec(runtime="moon"), "there is: process"),
+        (SandboxSpec(profile="large"), "there is no profile 'large'"),
+        (SandboxSpec(ttl_seconds=2_000_000), "at most 604800 are allowed"),
+    ):
+        with pytest.raises(HerdError, match=words) as raised:
+            await real.create(spec)
+        assert raised.value.problem.code is Code.INVALID_FIELD
+    assert not (await real.sandboxes()).items
+
+
+async def test_a_task_is_followed_over_its_attempts(real: Herd) -> None:
+    """The first attempt fails and the second does not: one story, with both sandboxes in it, to the end."""
+    again = 'test "$SANDHERD_ATTEMPT" = 2 || exit 7'
+    retry = {"max_attempts": 3, "first_delay_seconds": 0, "also": ["exit_status"]}
+    async with real.follow(task="task-again", fresh=True, patience=QUICK) as following:
+        await real.submit(task_spec("again", ["sh", "-c", again], retry=retry), task="task-again")
+        types = [event.type async for event in following]
+    assert following.whole
+    assert len(following.sandboxes) == 2
+    assert types.count("task.retry_scheduled") == 1
+    assert types.count("agent.started") == 2
+    assert types[-1] == "task.completed"
+    assert "task.failed" not in types
+
+
+async def test_a_task_that_was_retried_by_hand_is_told_to_its_last_end(real: Herd, tmp_path: Path) -> None:
+    """Its first end stands where it was; the story goes on to the last one, live and from the history."""
+    fails = 'test "$SANDHERD_ATTEMPT" = 2'
+    await real.submit(task_spec("once", ["sh", "-c", fails], retry={"max_attempts": 1}), task="task-once")
+    assert (await real.wait("task-once")).state is TaskState.FAILED
+    assert (await real.retry("task-once")).state is not TaskState.FAILED
+    assert (await real.wait("task-once")).state is TaskState.COMPLETED
+    types = [event.type async for event in real.follow(task="task-once", patience=QUICK)]
+    assert types.index("task.failed") < types.index("task.retry_scheduled")
+    assert types[-1] == "task.completed"
+    with pytest.raises(HerdError, match="completed"):
+        await real.retry("task-once")
