@@ -13,6 +13,7 @@ from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, TaskState
 from sandherd.telemetry import logs
 from spawner.live import Live, task_key
+from spawner.records.store import Held
 from spawner.sandboxes.keeper import FOR_NOW
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
@@ -138,10 +139,17 @@ class Scheduler:
             waits = record.state is TaskState.PENDING and record.attempt == sandbox.record.attempt
             return of_task.assigned(record, sandbox.record.sandbox, now) if waits else record
 
-        await self._change(key, decide, fence, publish=False)
+        await self._assign(held, decide, fence)
         self._measure(held.record, now)
         # Made first, told after: what it says goes out while the worker starts.
         self._assigned(sandbox.record.key)
+
+    async def _assign(self, held: Held[TaskRecord], decide: Callable[[TaskRecord], TaskRecord], fence: int) -> None:
+        """Over what was read, as a rule; what was published in between is only a newer state of the same."""
+        self._lease.check()
+        stamped = decide(held.record).model_copy(update={"scheduled_by": fence})
+        if await self._live.tasks.replace(held, stamped) is None:
+            await self._change(held.record.key, decide, fence, publish=False)
 
     async def _is_free(self, task: TaskRecord, now: datetime) -> bool:
         """Whether the sandbox of the attempt before has ended, by its record: no task is ever in two at once.
