@@ -14,18 +14,21 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
 from sandherd.contracts.states import ALLOWED, SANDBOX_ENDED, TASK_ENDED
 from spawner.records.record import Record
+from spawner.resolving import Refusal
 from spawner.runtimes.contract import RunEnd, Seen
+from spawner.sandboxes import asking, lifecycle
 from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes import lifecycle
-from spawner.sandboxes.lifecycle import (
+from spawner.sandboxes.facts import Facts, Rules
+from spawner.sandboxes.moves import (
     BeginStop,
     Clear,
     EndTask,
-    Facts,
+    Fail,
     Finish,
+    Pause,
     Recover,
     Rest,
-    Rules,
+    Resume,
     Spawn,
     Step,
     Stop,
@@ -35,6 +38,7 @@ from spawner.tasks import decisions as of_task
 from spawner.tasks.agents import lateness
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.scheduling import sandbox_name
+from spawner.tasks.terms import Terms
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 RULES = Rules(spawn_timeout=60, recovery_timeout=60, most_recoveries=3)
@@ -51,10 +55,13 @@ def submission(linger: int) -> Envelope[SubmitTask]:
 class Life(RuleBasedStateMachine):
     """What may happen, in any order; the spawner may die between any two of its steps."""
 
-    @initialize(linger=st.sampled_from([0, 30]))
-    def begin(self, linger: int) -> None:
+    @initialize(linger=st.sampled_from([0, 30]), attempts=st.sampled_from([1, 3]), ttl=st.sampled_from([200, 40_000]))
+    def begin(self, linger: int, attempts: int, ttl: int) -> None:
         self.now = BEGIN
-        self.task = of_task.submitted(submission(linger), BEGIN, f"00-{'a' * 32}-{'b' * 16}-01")
+        self.ttl = ttl
+        terms = Terms(max_attempts=attempts)
+        self.task = of_task.submitted(submission(linger), BEGIN, f"00-{'a' * 32}-{'b' * 16}-01", terms)
+        self.frozen = False
         self.sandbox: SandboxRecord | None = None
         self.seen: Seen | None = None
         self.kept: Seen | None = None
@@ -67,17 +74,29 @@ class Life(RuleBasedStateMachine):
     @rule()
     def assign(self) -> None:
         """The scheduler's two writes; it may have died between them before."""
-        if self.task.state != "pending":
+        if self.task.state != "pending" or not self.make_sandbox() or self.sandbox is None:
             return
-        if self.sandbox is None:
-            self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now)
         self.move_task(of_task.assigned(self.task, self.sandbox.sandbox, self.now))
 
     @rule()
     def request_only(self) -> None:
         """The first of the scheduler's writes, and then it dies."""
-        if self.task.state == "pending" and self.sandbox is None:
-            self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now)
+        if self.task.state == "pending":
+            self.make_sandbox()
+
+    def make_sandbox(self) -> bool:
+        """The record of the current attempt's sandbox, unless the one before has not ended. Whether it is there."""
+        if self.sandbox is not None and self.sandbox.attempt == self.task.attempt:
+            return True
+        if self.sandbox is not None and (not self.sandbox.ended or self.seen is not None):
+            return False
+        if self.sandbox is not None:
+            self.said.setdefault(self.sandbox.source, []).extend(json.loads(said) for said in self.sandbox.outbox)
+            self.check(self.sandbox)
+        expires_at = self.now + timedelta(seconds=self.ttl)
+        self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now, expires_at=expires_at)
+        self.kept, self.frozen = None, False
+        return True
 
     @rule()
     def lead(self) -> None:
@@ -123,7 +142,24 @@ class Life(RuleBasedStateMachine):
         assert self.sandbox
         self.move_sandbox(of_sandbox.stopping(self.sandbox, reason, self.now))
 
-    @precondition(lambda self: self.seen is not None)
+    @precondition(lambda self: self.sandbox is not None)
+    @rule(wanted=st.booleans())
+    def pause_or_resume(self, wanted: bool) -> None:
+        """Somebody asks for it; where it can't be had, nothing changes."""
+        assert self.sandbox
+        asked = asking.paused_by(self.sandbox, "", can_pause=True) if wanted else asking.resumed_by(self.sandbox)
+        if not isinstance(asked, Refusal):
+            self.move_sandbox(asked)
+
+    @precondition(lambda self: self.sandbox is not None)
+    @rule(seconds=st.sampled_from([1, 500]))
+    def extend(self, seconds: int) -> None:
+        assert self.sandbox
+        asked = asking.extended_by(self.sandbox, seconds, self.now, max_ttl=50_000)
+        if not isinstance(asked, Refusal):
+            self.move_sandbox(asked)
+
+    @precondition(lambda self: self.seen is not None and not self.frozen)
     @rule(
         data=st.sampled_from(
             [
@@ -153,7 +189,7 @@ class Life(RuleBasedStateMachine):
     @rule(code=st.sampled_from([0, 1, 2, 137, None]), memory=st.booleans())
     def worker_ends(self, code: int | None, memory: bool) -> None:
         assert self.seen
-        self.seen = Seen(self.seen.sandbox, alive=False, runs=self.seen.runs, end=RunEnd(code, out_of_memory=memory))
+        self.seen = Seen(self.seen.unit, alive=False, runs=self.seen.runs, end=RunEnd(code, out_of_memory=memory))
 
     @precondition(lambda self: self.seen is not None)
     @rule()
@@ -186,28 +222,38 @@ class Life(RuleBasedStateMachine):
         runs = self.seen.runs if self.seen else 0
         match step:
             case Spawn():
-                self.seen = self.seen or Seen(sandbox.sandbox, alive=True, runs=1)
+                self.seen = self.seen or Seen(sandbox.alias, alive=True, runs=1)
             case Recover():
-                self.seen = Seen(sandbox.sandbox, alive=True, runs=runs + 1)
+                self.seen, self.frozen = Seen(sandbox.alias, alive=True, runs=runs + 1), False
+            case Pause() if self.seen and self.seen.alive:
+                self.frozen = True
+            case Resume():
+                self.frozen = False
             case Stop() if self.seen and self.seen.alive:
-                self.seen = Seen(sandbox.sandbox, alive=False, runs=runs, end=RunEnd(137))
+                self.seen = Seen(sandbox.alias, alive=False, runs=runs, end=RunEnd(137))
             case Clear(keep=keep):
                 self.seen, self.kept = None, self.seen if keep else None
             case _:
                 pass
 
-    def write_down(self, step: Step, sandbox: SandboxRecord) -> None:
+    def write_down(self, step: Step, sandbox: SandboxRecord) -> None:  # noqa: C901  # a case for each step
         match step:
             case Spawn():
                 self.move_sandbox(of_sandbox.spawned(sandbox, "bubblewrap", self.now))
             case Recover():
                 self.sandbox = of_sandbox.recovering(sandbox, self.now)
+            case Pause():
+                self.move_sandbox(of_sandbox.paused(sandbox, self.now))
+            case Resume():
+                self.move_sandbox(of_sandbox.resumed(sandbox, self.now))
             case BeginStop(reason=reason):
                 self.move_sandbox(of_sandbox.stopping(sandbox, reason, self.now))
             case Stop():
                 self.sandbox = of_sandbox.stopped(sandbox, 137)
             case EndTask(error=error, error_type=kind):
-                self.move_task(of_task.failed(self.task, error, kind, self.now))
+                self.move_task(of_task.attempt_failed(self.task, error, kind, self.now))
+            case Fail(error=error, error_type=kind):
+                self.move_sandbox(of_sandbox.failed(sandbox, error, kind, self.now))
             case Finish(unsaid=unsaid):
                 self.move_sandbox(of_sandbox.terminated(sandbox, unsaid=unsaid, now=self.now))
             case Clear() | Rest():
@@ -232,13 +278,20 @@ class Life(RuleBasedStateMachine):
         for before, after in getattr(self, "moves", []):
             table = ALLOWED[type(before)]
             middles = {middle for first, middle in table if first == before}
-            assert (before, after) in table or any((middle, after) in table for middle in middles)
+            assert (before, after) in table or any((middle, after) in table for middle in middles), (before, after)
 
     @invariant()
     def nothing_runs_for_an_ended_sandbox(self) -> None:
         """But what still says what was left unsaid."""
         if getattr(self, "sandbox", None) and self.sandbox and self.sandbox.state in SANDBOX_ENDED:
             assert not (self.seen and self.seen.alive) or self.sandbox.unsaid
+
+    @invariant()
+    def what_goes_on_is_not_frozen(self) -> None:
+        """Once its spawner has done all it can, nothing stands still that is to run, whenever it died before."""
+        sandbox = getattr(self, "sandbox", None)
+        if sandbox and self.frozen and self.seen and self.seen.alive and sandbox.state == "running":
+            assert sandbox.may_be_frozen
 
     @invariant()
     def nothing_unsaid_is_thrown_away(self) -> None:
@@ -250,8 +303,8 @@ class Life(RuleBasedStateMachine):
         if not hasattr(self, "task"):
             return
         self.settled = True
-        self.assign()
-        for _ in range(80):
+        for _ in range(400):
+            self.assign()
             step = self.next_step()
             self.do(step)
             if isinstance(step, Rest) and self.seen and self.seen.alive:
@@ -259,6 +312,8 @@ class Life(RuleBasedStateMachine):
                 self.worker_ends(code=0, memory=False)
             elif isinstance(step, Rest):
                 self.now += timedelta(seconds=70)
+            if self.task.state in TASK_ENDED and isinstance(step, Rest) and self.seen is None:
+                break
         assert self.task.state in TASK_ENDED
         assert self.sandbox is None or self.sandbox.state in SANDBOX_ENDED
         assert self.seen is None
