@@ -2,7 +2,8 @@
 
 What was not acknowledged is sent again under the same message id, so that the broker stores it once. After a failure
 everything in flight is called back, and the first message goes alone before the window opens again: a broker that
-has just come back must not take a later message while it still refuses an earlier one.
+has just come back must not take a later message while it still refuses an earlier one. What it took behind one that
+it refused, as a nearly full stream takes a small message and not a large one, is not sent a second time.
 """
 
 import asyncio
@@ -42,6 +43,8 @@ class Uplink:
         """Taken from the spool and not acknowledged: sent before anything else."""
         self._flying: deque[_Flight] = deque()
         self._flying_bytes = 0
+        self._taken: set[int] = set()
+        """Numbers of messages that the broker has taken, behind one that it has not."""
         self._failures = 0
         self._wake = asyncio.Event()
         spool.listen(self._wake.set)
@@ -90,6 +93,7 @@ class Uplink:
             while self._flying and self._flying[0].sending.done():
                 self._flying[0].sending.result()
                 landed = self._flying.popleft().spooled
+                self._taken.discard(landed.number)
                 self._flying_bytes -= len(landed.record.payload)
         finally:
             if landed is not None:
@@ -104,7 +108,7 @@ class Uplink:
         spooled = self._again.popleft() if self._again else self._reader.take()
         if spooled is None:
             return False
-        sending = asyncio.create_task(_send(bus, spooled))
+        sending = asyncio.create_task(self._send(bus, spooled))
         sending.add_done_callback(lambda _: self._wake.set())
         self._flying.append(_Flight(spooled, sending))
         self._flying_bytes += len(spooled.record.payload)
@@ -124,13 +128,18 @@ class Uplink:
         self._flying_bytes = 0
         await end_tasks([flight.sending for flight in flights])
 
+    async def _send(self, bus: Bus, spooled: Spooled) -> None:
+        if spooled.number not in self._taken:
+            await _publish(bus, spooled)
+            self._taken.add(spooled.number)
+
     async def _wait(self, error: Exception, seconds: float) -> None:
         self._failures += 1
         _log.warning("not acknowledged; sent again", failures=self._failures, depth=self._spool.depth, error=str(error))
         await asyncio.sleep(seconds)
 
 
-async def _send(bus: Bus, spooled: Spooled) -> None:
+async def _publish(bus: Bus, spooled: Spooled) -> None:
     record = spooled.record
     if not bus.connected:
         raise PublishFailedError("the connection was lost")
