@@ -56,7 +56,7 @@ class Attempt:
         """Lay out the work tree, before there is leave to begin. What goes wrong is the attempt's failure."""
         try:
             await asyncio.to_thread(put_files, self._spec, self._who.work_dir)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._failure = Ended(
                 error_type="start", error=f"the task's files can't be put into the work tree: {error}"
             )

@@ -25,13 +25,13 @@ class Bare:
         self._parts, self._spec, self._room = parts, spec, room
         who, emitter = parts.who, parts.emitter
         self._heartbeat = Heartbeat(who.heartbeat_interval, emitter.emit, measuring(parts.spool, uplink))
-        self._trouble: OSError | None = None
+        self._trouble: Exception | None = None
 
     async def prepare(self) -> None:
         """Put the files where they belong, before there is leave to begin. What goes wrong is said later."""
         try:
             await asyncio.to_thread(put_files, self._spec, self._parts.who.work_dir)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._trouble = error
 
     async def run(self) -> None:

@@ -132,7 +132,7 @@ class Command:
             self.log.add(stream, text.encode("utf-8", "surrogateescape"))
             self._tell()
 
-        return Output(redactor, keep, Pace(_RATE, _RATE))
+        return Output(redactor, keep, Pace(_RATE, _RATE), together=0.0)
 
     async def _watch_the_clock(self) -> None:
         await asyncio.sleep(self.asked.timeout_seconds)

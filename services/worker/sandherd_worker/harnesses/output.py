@@ -33,10 +33,20 @@ class Pace:
 
 
 class Output:
-    """Reads one pipe to its end. Not reading is the back-pressure: the agent then waits in its own write."""
+    """Reads one pipe to its end. Not reading is the back-pressure: the agent then waits in its own write.
 
-    def __init__(self, redactor: Redactor, show: Callable[[str], Awaitable[None]], pace: Pace | None = None) -> None:
+    Output that is read within `together` seconds is shown at once.
+    """
+
+    def __init__(
+        self,
+        redactor: Redactor,
+        show: Callable[[str], Awaitable[None]],
+        pace: Pace | None = None,
+        together: float = _LINGER,
+    ) -> None:
         self._show = show
+        self._together = together
         self._stream = StreamRedactor(redactor)
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._pace = pace or Pace()
@@ -52,7 +62,7 @@ class Output:
             await self._tell(self._stream.feed(self._decoder.decode(data)))
             if len(data) < CHUNK_BYTES:
                 # What comes within a moment goes together; the first of it has gone out at once.
-                await asyncio.sleep(_LINGER)
+                await asyncio.sleep(self._together)
         await self._tell(self._stream.feed(self._decoder.decode(b"", final=True)) + self._stream.finish())
 
     async def _next(self, reader: asyncio.StreamReader) -> bytes:
