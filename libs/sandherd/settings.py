@@ -3,15 +3,18 @@
 A value comes from a parameter, else the environment, else the YAML file, else the default, and its source is known.
 """
 
+import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import SafeName
@@ -146,6 +149,9 @@ class Settings(BaseModel):
     """How many events are stored in one transaction at the most."""
 
 
+_PLAIN: Final = TypeAdapter(Any)
+
+
 @dataclass(frozen=True)
 class Loaded:
     """The settings, and where each came from."""
@@ -157,10 +163,21 @@ class Loaded:
         """`(setting, variable, value, source)` of each, secrets masked."""
         rows = []
         for name, env in environment_names().items():
-            value = getattr(self.settings, name)
-            text = "********" if env.secret and self.sources[name] is not Source.DEFAULT else str(value)
+            hidden = env.secret and self.sources[name] is not Source.DEFAULT
+            text = MASK if hidden else _text(getattr(self.settings, name))
             rows.append((name, env.name, text, self.sources[name]))
         return rows
+
+
+MASK: Final = "********"
+_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s,]+(?=@)")
+
+
+def _text(value: Any) -> str:
+    """A value as it may be written in YAML or a variable; who is named in an address, and by what password, is not."""
+    if isinstance(value, BaseModel | dict):
+        return json.dumps(_PLAIN.dump_python(value, mode="json", exclude_none=True), ensure_ascii=False)
+    return _PASSWORD.sub(MASK, str(value))
 
 
 def environment_names() -> dict[str, Env]:
@@ -195,7 +212,7 @@ def load(
     try:
         return Loaded(Settings(**values), sources)
     except ValidationError as error:
-        raise _refusal(error, sources) from None
+        raise _refusal(error, sources, yaml_file) from None
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -212,7 +229,10 @@ def _structured(name: str, variable: str, text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ContractError(
-            Code.INVALID_FIELD, f"{variable}: this is neither YAML nor JSON: {error}", field=name
+            Code.INVALID_FIELD,
+            f"setting {name}: this is neither YAML nor JSON: {_why(error)} (from environment, {variable})",
+            field=name,
+            remedy=f"set {variable} to another value, or unset it",
         ) from None
 
 
@@ -221,23 +241,42 @@ def _from_yaml(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         document = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ContractError(
-            Code.INVALID_FIELD, f"settings file {path}: {error}", remedy=f"mend it, or unset {CONFIG_VARIABLE}"
+            Code.INVALID_FIELD, f"settings file {path}: {_why(error)}", remedy=f"mend it, or unset {CONFIG_VARIABLE}"
         ) from None
     if not isinstance(document, dict):
-        raise ContractError(Code.INVALID_FIELD, f"{path}: expected a mapping of settings")
-    return document
+        raise ContractError(
+            Code.INVALID_FIELD,
+            f"settings file {path}: it has to be a mapping of settings",
+            remedy="write one setting in each line, as `max_sandboxes: 8`",
+        )
+    return {str(name): value for name, value in document.items()}
 
 
-def _refusal(error: ValidationError, sources: Mapping[str, Source]) -> ContractError:
+def _why(error: Exception) -> str:
+    """What is wrong with a document and where, without what stands there: it may be a secret."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        return f"{line}{error.problem}"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "it is no text of YAML"
+
+
+def _refusal(error: ValidationError, sources: Mapping[str, Source], path: Path | None) -> ContractError:
+    """The refusal, with where the value came from and what is to be mended. The value itself may be a secret."""
     problem = ContractError.from_validation(error).problem
     name = (problem.field or "").partition(".")[0]
-    source = sources.get(name, Source.YAML)
-    variable = environment_names()[name].name if name in Settings.model_fields else "no such setting"
-    return ContractError(
-        Code.INVALID_FIELD,
-        f"setting {problem.message} (from {source}, {variable})",
-        field=name,
-        remedy="see `sandherd config show`",
-    )
+    if name not in Settings.model_fields:
+        close = get_close_matches(name, Settings.model_fields, n=1, cutoff=0.6)
+        remedy = f"did you mean {close[0]}?" if close else "docs/configuration.md lists all settings"
+        return ContractError(Code.INVALID_FIELD, f"there is no setting {name!r} (in {path})", field=name, remedy=remedy)
+    variable = environment_names()[name].name
+    place, remedy = {
+        Source.PARAMETER: ("parameter", "give another value"),
+        Source.ENVIRONMENT: (f"environment, {variable}", f"set {variable} to another value, or unset it"),
+        Source.YAML: (f"yaml, {path}", f"change {name} in {path}"),
+        Source.DEFAULT: ("default", f"set {variable}"),
+    }[sources[name]]
+    return ContractError(Code.INVALID_FIELD, f"setting {problem.message} (from {place})", field=name, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Where the herd is and who asks: parameter, then environment, then the stack's own context file, then default."""
+"""Where the herd is and who asks: parameter, environment, settings file, the stack's own context file, default."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from typing import Any, Final, Literal, Self
 from sandherd.bus.identity.credentials import Bearer, bearer
 from sandherd.client.errors import HerdError, broken
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.settings import Loaded, Source, load
+from sandherd.settings import CONFIG_VARIABLE, Loaded, Source, load
 
 CONTEXT_FILE: Final = "context.json"
 FROM_CONTEXT: Final = "context"
 Role = Literal["client", "operator"]
 
-_VARIABLES: Final = ("NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "SANDHERD_HOME")
+_VARIABLES: Final = ("NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "SANDHERD_HOME", CONFIG_VARIABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +42,11 @@ class Context:
         home: Path | None = None,
         role: Role = "client",
         environ: Mapping[str, str] | None = None,
+        config: Path | None = None,
     ) -> Self:
         """Find everything out. Raises `HerdError` for a value that is not allowed or a context file that is broken."""
         given = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
-        loaded = _load(given, os.environ if environ is None else environ)
+        loaded = _load(given, os.environ if environ is None else environ, config)
         known = _read(loaded.settings.home / CONTEXT_FILE)
         stack = {
             "nats_url": known.get("nats_url"),
@@ -62,9 +63,9 @@ class Context:
         )
 
 
-def _load(given: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
+def _load(given: Mapping[str, Any], environ: Mapping[str, str], config: Path | None) -> Loaded:
     try:
-        return load(given, {name: environ[name] for name in _VARIABLES if name in environ})
+        return load(given, {name: environ[name] for name in _VARIABLES if name in environ}, config)
     except ContractError as error:
         raise broken(error) from None
 

@@ -1,6 +1,7 @@
 """Starting, ending and looking at a stack from outside: what `sandherd up`, `down` and `status` do."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.home import STOP_SECONDS, Home, Phase, ProcessRecord, read_record, record_of
 from sandherd.stack.leftovers import end, end_with_sandboxes
 from sandherd.stack.readiness import ask_ready
@@ -67,15 +69,17 @@ class Ended:
         return bool(self.names)
 
 
-async def up(home: Path, *, wait: bool = True, seconds: float = 120) -> StackStatus:
+async def up(home: Path, *, wait: bool = True, seconds: float = 120, config: Path | None = None) -> StackStatus:
     """Start the stack of this home, or find that it runs; `wait` until every part is ready.
+
+    `config` is the settings file of every part; without it, the one that `SANDHERD_CONFIG` names, if there is one.
 
     What runs goes on when the caller ends. Raises `StackFailedError`.
     """
     place = Home(home.resolve())
     supervisor = _running(place)
     if supervisor is None:
-        supervisor = _start_supervisor(place)
+        supervisor = _start_supervisor(place, config)
     if not wait:
         return await status(home)
     try:
@@ -152,7 +156,14 @@ def _running(home: Home) -> ProcessRecord | None:
     return record.supervisor if record and record.supervisor.alive else None
 
 
-def _start_supervisor(home: Home) -> ProcessRecord:
+def _surroundings(config: Path | None) -> dict[str, str]:
+    """Our environment, with the settings file as it is found from anywhere: the stack works in its home."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    found = config or (Path(named) if named else None)
+    return dict(os.environ) | ({CONFIG_VARIABLE: str(found.absolute())} if found else {})
+
+
+def _start_supervisor(home: Home, config: Path | None) -> ProcessRecord:
     home.make()
     with (home.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
@@ -161,6 +172,7 @@ def _start_supervisor(home: Home) -> ProcessRecord:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=home.path,
+            env=_surroundings(config),
             start_new_session=True,
         )
     # It is not waited for: it outlives us.

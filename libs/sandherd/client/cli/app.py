@@ -25,9 +25,12 @@ def place(
         Path | None, typer.Option("--credentials", metavar="FILE", help="A NATS .creds file.")
     ] = None,
     home: Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The local stack's directory.")] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="A YAML file with settings; else SANDHERD_CONFIG.")
+    ] = None,
 ) -> None:
     """Run herds of coding agents in sandboxes, and see, keep and steer everything they do."""
-    ctx.obj = Place(nats_url, credentials, home)
+    ctx.obj = Place(nats_url, credentials, home, config_file)
 
 
 app.command(epilog=stack.UP_EXAMPLE)(stack.up)

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import typer
 
 from sandherd import stack
+from sandherd.client.cli.options import Place
 from sandherd.client.cli.talking import where
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 from sandherd.telemetry import logs
 
-__all__ = ["on_stack", "plain_status", "stack"]
+__all__ = ["config_of", "on_stack", "plain_status", "stack"]
 
 T = TypeVar("T")
 
@@ -33,6 +34,11 @@ def on_stack(ctx: typer.Context, work: Callable[[Path], Coroutine[Any, Any, T]],
         raise HerdError.of(
             Code.UNAVAILABLE, "the stack is not ready in time", remedy="see what is missing with `sandherd status`"
         ) from None
+
+
+def config_of(ctx: typer.Context) -> Path | None:
+    """The settings file that the command line names."""
+    return (ctx.find_object(Place) or Place()).config
 
 
 def plain_status(found: stack.StackStatus) -> dict[str, Any]:

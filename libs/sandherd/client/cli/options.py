@@ -38,6 +38,8 @@ class Place:
     nats_url: str | None = None
     credentials: Path | None = None
     home: Path | None = None
+    config: Path | None = None
+    """The settings file; without it, the one that `SANDHERD_CONFIG` names."""
 
 
 def _safe_task(name: str) -> str:

@@ -19,7 +19,7 @@ def settled(ctx: typer.Context, project: str | None) -> list[Row]:
     place = ctx.find_object(Place) or Place()
     given = {"nats_url": place.nats_url, "credentials": place.credentials, "home": place.home, "project": project}
     try:
-        shown = load(given, os.environ).shown()
+        shown = load(given, os.environ, place.config).shown()
     except ContractError as error:
         raise broken(error) from None
     context = where(ctx, project=project)

@@ -10,7 +10,7 @@ from sandherd.client.cli.options import Format, Output, example
 if TYPE_CHECKING:
     from sandherd.stack import Ended, PartStatus, StackStatus
 
-UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd up")
+UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up")
 DOWN_EXAMPLE = example("sandherd down")
 STATUS_EXAMPLE = example("sandherd status", "sandherd status -o json")
 HEADER = ("PART", "STATE", "PID", "RESTARTS", "HTTP", "DETAIL")
@@ -27,7 +27,7 @@ def up(
     That is broker, database and services. What runs already is left as it is.
     """
     place = _local_stack()
-    work = partial(place.stack.up, wait=wait)
+    work = partial(place.stack.up, wait=wait, config=place.config_of(ctx))
     return int(place.on_stack(ctx, work, lambda found: _show(found, output, complete=wait)))
 
 

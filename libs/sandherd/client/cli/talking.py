@@ -43,7 +43,12 @@ def where(ctx: typer.Context, *, project: str | None = None, role: Role = "clien
     """Where the herd is: as the command line says, else as the environment or the stack does."""
     place = ctx.find_object(Place) or Place()
     return Context.resolve(
-        nats_url=place.nats_url, credentials=place.credentials, home=place.home, project=project, role=role
+        nats_url=place.nats_url,
+        credentials=place.credentials,
+        home=place.home,
+        project=project,
+        role=role,
+        config=place.config,
     )
 
 

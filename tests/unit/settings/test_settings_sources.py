@@ -1,0 +1,159 @@
+"""Settings: parameter, environment, YAML, default, in this order, for every one of them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import CONFIG_VARIABLE, MASK, Loaded, Settings, Source, environment_names, load
+
+NAMES = sorted(Settings.model_fields)
+LIMITS = {"memory_mb": 512, "cpu_seconds": 60, "open_files": 64, "processes": 8}
+STRUCTURED: dict[str, list[Any]] = {
+    "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
+    "runtime_limits": [{"process": 1}, {"process": 2}, {"process": 3}],
+    "profiles": [{name: {"limits": LIMITS, "env": {"A": name}, "warm": 1}} for name in ("small", "usual", "large")],
+    "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
+}
+
+
+def three(name: str) -> list[Any]:
+    """Three values of a setting that are allowed, each another one, and none of them its default."""
+    if name in STRUCTURED:
+        return STRUCTURED[name]
+    annotation = Settings.model_fields[name].annotation
+    choices = [choice for choice in get_args(annotation) if isinstance(choice, str)]
+    if choices:
+        return [choices[index % len(choices)] for index in (0, 2, 1)]
+    kinds = {annotation, *get_args(annotation), *(inner for arg in get_args(annotation) for inner in get_args(arg))}
+    if int in kinds:
+        return [11, 12, 13]
+    return [11.5, 12.5, 13.5] if float in kinds else ["value-one", "value-two", "value-three"]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    return str(value) if isinstance(value, Path) else value
+
+
+def found(loaded: Loaded, name: str) -> tuple[Any, Source]:
+    return plain(getattr(loaded.settings, name)), loaded.sources[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stronger_source_wins(name: str, tmp_path: Path) -> None:
+    """Each source is weaker than the one before it, and its name stands beside the value."""
+    in_yaml, in_environment, given = three(name)
+    variable = environment_names()[name].name
+    text = in_environment if isinstance(in_environment, str) else json.dumps(in_environment)
+    file = tmp_path / "herd.yaml"
+    file.write_text(yaml.safe_dump({name: in_yaml}))
+    environ = {CONFIG_VARIABLE: str(file)}
+    assert load(environ={}).sources[name] is Source.DEFAULT
+    assert found(load(environ=environ), name) == (in_yaml, Source.YAML)
+    assert found(load(environ={}, yaml_file=file), name) == (in_yaml, Source.YAML)
+    assert found(load(environ=environ | {variable: text}), name) == (in_environment, Source.ENVIRONMENT)
+    assert found(load({name: given}, environ | {variable: text}), name) == (given, Source.PARAMETER)
+    assert found(load({name: None}, environ | {variable: ""}), name) == (in_yaml, Source.YAML)
+
+
+def test_a_named_file_is_stronger_than_the_variable(tmp_path: Path) -> None:
+    """`--config` names the file that is read, whatever `SANDHERD_CONFIG` says."""
+    (tmp_path / "one.yaml").write_text("max_sandboxes: 1")
+    (tmp_path / "two.yaml").write_text("max_sandboxes: 2")
+    loaded = load(environ={CONFIG_VARIABLE: str(tmp_path / "one.yaml")}, yaml_file=tmp_path / "two.yaml")
+    assert loaded.settings.max_sandboxes == 2
+
+
+def test_no_two_settings_have_one_variable() -> None:
+    """And each has one."""
+    names = [env.name for env in environment_names().values()]
+    assert len(set(names)) == len(names) == len(NAMES)
+
+
+@pytest.mark.parametrize("text", ['{"small": {"warm": 2}}', "small: {warm: 2}", "small:\n  warm: 2\n"])
+def test_a_setting_with_parts_is_json_or_yaml(text: str) -> None:
+    """In a variable it may be written either way."""
+    assert load(environ={"SANDHERD_PROFILES": text}).settings.profiles["small"].warm == 2
+
+
+BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
+"""A text that is no value of the setting, where there is such a text."""
+TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
+TAKES_ANY |= {"otlp_endpoint"}
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - TAKES_ANY))
+def test_a_bad_value_names_setting_source_and_remedy(name: str, tmp_path: Path) -> None:
+    """From whichever source it comes."""
+    variable = environment_names()[name].name
+    file = tmp_path / "herd.yaml"
+    file.write_text(yaml.safe_dump({name: BAD[name]}))
+    attempts: list[tuple[Callable[[], Loaded], str, str]] = [
+        (lambda: load({name: BAD[name]}, {}), "parameter", "another value"),
+        (lambda: load({}, {variable: BAD[name]}), f"environment, {variable}", f"set {variable}"),
+        (lambda: load({}, {}, file), f"yaml, {file}", f"change {name} in {file}"),
+    ]
+    for refused, source, remedy in attempts:
+        with pytest.raises(ContractError, match=f"setting {name}") as raised:
+            refused()
+        problem = raised.value.problem
+        assert source in problem.message
+        assert problem.field == name
+        assert remedy in (problem.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("max_sandboxs: 3", "did you mean max_sandboxes?"),
+        ("1: 2", "there is no setting '1'"),
+        ("- a", "it has to be a mapping"),
+        ("a: [", "line 1: "),
+        ("database_url: [hush", "line 1: "),
+    ],
+)
+def test_a_file_that_is_none_is_said_in_one_place(text: str, says: str, tmp_path: Path) -> None:
+    """With the file's name, what is wrong, and nothing of what stands in it."""
+    file = tmp_path / "herd.yaml"
+    file.write_text(text)
+    with pytest.raises(ContractError) as raised:
+        load(environ={}, yaml_file=file)
+    problem = raised.value.problem
+    assert says in f"{problem.message}; {problem.remedy}"
+    assert str(file) in problem.message
+    assert "hush" not in problem.message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """It is never taken for an empty one."""
+    with pytest.raises(ContractError, match=r"gone\.yaml: No such file"):
+        load(environ={CONFIG_VARIABLE: str(tmp_path / "gone.yaml")})
+
+
+def test_secrets_are_not_shown() -> None:
+    """Neither a secret setting nor a password in an address; nor a bad value in its own refusal."""
+    environ = {"DATABASE_URL": "postgresql://user:hush@host/db", "NATS_URL": "nats://user:hush@a:1,nats://hush@b:2"}
+    rows = {name: (value, source) for name, _, value, source in load(environ=environ).shown()}
+    assert rows["database_url"] == (MASK, Source.ENVIRONMENT)
+    assert rows["nats_url"][0] == f"nats://{MASK}@a:1,nats://{MASK}@b:2"
+    with pytest.raises(ContractError) as raised:
+        load(environ={"SANDHERD_MAX_SANDBOXES": "hush"})
+    assert "hush" not in str(raised.value)
+
+
+def test_what_is_shown_can_be_given_back() -> None:
+    """A setting with parts is shown as JSON that its variable takes."""
+    environ = {"SANDHERD_PROFILES": json.dumps(STRUCTURED["profiles"][0]), "SANDHERD_CAPS": json.dumps(LIMITS)}
+    loaded = load(environ=environ)
+    shown = {variable: value for _, variable, value, _ in loaded.shown() if variable in environ}
+    assert load(environ=shown).settings == loaded.settings
