@@ -317,6 +317,39 @@ async def test_hundreds_may_wait_for_a_command_and_nobody_else_has_to(live: Live
     assert {state.exec for state in await asyncio.gather(*polls)} == {f"exc-{number}" for number in range(500)}
 
 
+async def test_what_is_asked_for_is_counted(live: Live, client: Bus, worker: Bus) -> None:
+    """Commands by what became of the question, and the bytes that went in and out."""
+    await make_record(live)
+    await make_record(live, "sbx-2", state=S.TERMINATED)
+    await make_record(live, "sbx-3")
+
+    async def start(question: WorkerExec) -> ExecState:
+        return ExecState(exec=question.exec, state="running")
+
+    async def write(question: WorkerUpload) -> FileWritten:
+        return FileWritten(path=question.path, size=3, sha256=question.sha256)
+
+    async def read(question: WorkerDownload) -> FileRead:
+        return FileRead(path=question.path, kind="file", size=2, sha256=DIGEST, data=b"ab")
+
+    await play(worker, WorkerExec, start)
+    await play(worker, WorkerUpload, write)
+    await play(worker, WorkerDownload, read)
+    await client.ask(ASKED[0], "p1")
+    for sandbox in ("sbx-2", "sbx-3"):
+        await refused(client, Exec(sandbox=sandbox, exec="exc-1", command=["true"]))
+    await client.ask(Upload(sandbox="sbx-1", transfer="trf-1", path="a", data=b"abc", sha256=DIGEST), "p1")
+    for _ in range(2):  # the same piece twice is one
+        await client.ask(UploadChunk(sandbox="sbx-1", artifact="upl-1", index=0, data=b"12345"), "p1")
+    await client.ask(ASKED[-1], "p1")
+    await client.ask(DownloadChunk(sandbox="sbx-1", artifact="upl-1"), "p1")
+    value = live.meters._registry.get_sample_value
+    outcomes = [value("sandherd_execs_total", {"outcome": name}) for name in ("started", "refused", "unanswered")]
+    assert outcomes == [1, 1, 1]
+    assert value("sandherd_uploaded_bytes_total") == 3 + 5
+    assert value("sandherd_downloaded_bytes_total") == 2 + 5
+
+
 async def test_a_replica_that_ends_leaves_nobody_waiting(herd: Broker, client: Bus, worker: Bus) -> None:
     """Whose answer is held back is told at once to ask again, and is answered by another replica."""
     waiting, end = asyncio.Semaphore(0), asyncio.Event()
