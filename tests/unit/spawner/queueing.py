@@ -13,6 +13,7 @@ from spawner.tasks.scheduling import Place, place_of
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 AGE = 3600.0
 PENDING = TaskState.PENDING
+PRIORITIES = ("critical", "high", "normal", "low")
 
 
 def task(name: str, ago: float = 0, **changes: object) -> TaskFacts:
@@ -60,6 +61,20 @@ def begin(queue: Queue, view: TaskFacts) -> TaskFacts:
     assigned = view.model_copy(update={"state": TaskState.ASSIGNED, "sandbox": box.sandbox})
     told(queue, box, assigned)
     return assigned
+
+
+def after(seconds: float) -> datetime:
+    """So many seconds later."""
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def names_in_turn(queue: Queue, now: datetime = BEGIN) -> list[str]:
+    """Begin one after the other until there is no room, or none that may."""
+    found = []
+    while (view := queue.next(now)) is not None:
+        begin(queue, view)
+        found.append(view.task)
+    return found
 
 
 class Plain:

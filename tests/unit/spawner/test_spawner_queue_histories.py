@@ -1,0 +1,167 @@
+"""The queue against a plain one that looks at everything anew, over random histories."""
+
+import random
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sandherd.contracts.requests import SandboxView
+from sandherd.contracts.states import SandboxState, TaskState
+from spawner.tasks.queue import Queue
+from spawner.tasks.record import TaskFacts
+from spawner.tasks.room import Allowed
+from tests.unit.spawner.queueing import (
+    AGE,
+    PRIORITIES,
+    Plain,
+    after,
+    key_of,
+    names_in_turn,
+    sandbox,
+    task,
+    told,
+)
+
+ROOMS = (
+    Allowed(total=1),
+    Allowed(total=4, project=2),
+    Allowed(total=6, project=None, projects={"p1": 0, "p2": 3}, runtimes={"process": 2}),
+    Allowed(total=3, project=1, projects={"p2": None}, runtimes={"other": 1}),
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """Whatever is told, in whatever order: the queue says what one says who looks at everything anew."""
+
+    @initialize(allowed=st.sampled_from(ROOMS))
+    def start(self, allowed: Allowed) -> None:
+        self.now = 0.0
+        self.number = 0
+        self.plain = Plain(allowed)
+        self.queue = Queue(allowed, AGE)
+
+    def tell(self, *views: TaskFacts | SandboxView) -> None:
+        for view in views:
+            known: dict[str, Any] = self.plain.tasks if isinstance(view, TaskFacts) else self.plain.sandboxes
+            known[key_of(view)] = view
+        told(self.queue, *views)
+
+    def some(self, data: st.DataObject, *states: TaskState) -> TaskFacts | None:
+        found = [view for view in self.plain.tasks.values() if view.state in states]
+        return data.draw(st.sampled_from(found)) if found else None
+
+    @rule(
+        data=st.data(),
+        project=st.sampled_from(["p1", "p2", "p3"]),
+        runtime=st.sampled_from(["process", "other"]),
+        priority=st.sampled_from(PRIORITIES),
+        deadline=st.none() | st.integers(-5000, 20_000),
+        ago=st.integers(0, 3),
+    )
+    def submit(
+        self, data: st.DataObject, project: str, runtime: str, priority: str, deadline: int | None, ago: int
+    ) -> None:
+        self.number += 1
+        others = [view.task for view in self.plain.tasks.values() if view.project == project]
+        depends_on = data.draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else []
+        self.tell(
+            task(f"t{self.number}", ago - self.now, project=project, runtime=runtime, priority=priority,
+                 deadline=after(deadline) if deadline is not None else None, depends_on=depends_on)
+        )  # fmt: skip
+
+    @rule()
+    def begin_next(self) -> None:
+        view = self.queue.next(after(self.now))
+        if view is not None:
+            begun = self.plain.begun(after(self.now))
+            assert begun or self.plain.has_room(view)
+            self.tell(sandbox(view, SandboxState.REQUESTED))
+            self.tell(view.model_copy(update={"state": TaskState.ASSIGNED}))
+
+    @rule()
+    def begin_and_die(self) -> None:
+        """The first of the scheduler's writes alone."""
+        view = self.queue.next(after(self.now))
+        if view is not None:
+            self.tell(sandbox(view, SandboxState.REQUESTED))
+
+    @rule(data=st.data(), end=st.sampled_from([TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED]))
+    def end_task(self, data: st.DataObject, end: TaskState) -> None:
+        view = self.some(data, TaskState.ASSIGNED, TaskState.PENDING)
+        if view is not None:
+            self.tell(view.model_copy(update={"state": end}))
+
+    @rule(data=st.data(), rest=st.integers(0, 50))
+    def try_again(self, data: st.DataObject, rest: int) -> None:
+        view = self.some(data, TaskState.ASSIGNED, TaskState.FAILED)
+        if view is not None:
+            changed = {"state": TaskState.PENDING, "attempt": view.attempt + 1, "not_before": after(self.now + rest)}
+            self.tell(view.model_copy(update=changed))
+
+    @rule(data=st.data())
+    def end_sandbox(self, data: st.DataObject) -> None:
+        live = self.plain.live()
+        if live:
+            self.tell(data.draw(st.sampled_from(live)).model_copy(update={"state": SandboxState.TERMINATED}))
+
+    @rule(data=st.data())
+    def purge(self, data: st.DataObject) -> None:
+        view = self.some(data, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED)
+        if view is not None:
+            del self.plain.tasks[key_of(view)]
+            self.queue.remove_task(key_of(view))
+
+    @precondition(lambda self: bool(self.plain.tasks))
+    @rule(data=st.data())
+    def say_again(self, data: st.DataObject) -> None:
+        """A watch that begins anew tells everything once more."""
+        told(self.queue, data.draw(st.sampled_from(list(self.plain.tasks.values()))))
+
+    @rule(seconds=st.sampled_from([0.5, 7, 3000]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def the_same_is_next(self) -> None:
+        now = after(self.now)
+        found, begun = self.queue.next(now), self.plain.begun(now)
+        if begun:
+            assert found in begun
+        else:
+            assert found == self.plain.next(now)
+        assert set(self.queue.doomed()) == {
+            key_of(view) for view in self.plain.awake(now) if self.plain.doomed(view) and view not in begun
+        }
+
+    @invariant()
+    def everybody_is_told_why_it_waits(self) -> None:
+        """In words, and with its place among those that are ready."""
+        now = after(self.now)
+        ready = self.plain.ready(now)
+        for view in self.plain.pending():
+            said = self.queue.waits_for(key_of(view), now)
+            assert said
+            if view in ready:
+                before = ready.index(view)
+                assert ("it is next" in said) if before == 0 else (f"{before} task" in said)
+
+    def teardown(self) -> None:
+        """Kept up to date or made anew from what stands at the end: all that wait have the same order."""
+        if not hasattr(self, "plain"):
+            return
+        rebuilt = Queue(self.plain.allowed, AGE)
+        views = [*self.plain.tasks.values(), *self.plain.sandboxes.values()]
+        random.Random(self.number).shuffle(views)
+        told(rebuilt, *views)
+        now = after(self.now)
+        assert {key: rebuilt.score(key, now) for key in self.plain.tasks} == {
+            key: self.queue.score(key, now) for key in self.plain.tasks
+        }
+        if not self.plain.begun(now):
+            assert names_in_turn(rebuilt, now) == names_in_turn(self.queue, now)
+
+
+Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHistories = Histories.TestCase

@@ -1,0 +1,111 @@
+"""Whose turn it is: the formula, what counts, and that nobody is starved."""
+
+import random
+from datetime import timedelta
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spawner.tasks import scheduling
+from spawner.tasks.record import TaskFacts
+from spawner.tasks.room import Allowed
+from spawner.tasks.scheduling import MOST_STEPS, place_of, score_of, turn_of
+from tests.unit.spawner.queueing import (
+    AGE,
+    BEGIN,
+    PRIORITIES,
+    after,
+    begin,
+    key_of,
+    names_in_turn,
+    queue_of,
+    sandbox,
+    task,
+    told,
+)
+
+tasks_of_any_kind = st.builds(
+    lambda ago, priority, deadline: task(
+        "t", ago, priority=priority, deadline=None if deadline is None else after(deadline)
+    ),
+    st.integers(0, 10 * int(AGE)),
+    st.sampled_from(PRIORITIES),
+    st.none() | st.integers(-100_000, 100_000),
+)
+
+
+@given(tasks_of_any_kind, st.integers(0, 100), tasks_of_any_kind, st.integers(0, 100))
+def test_nobody_is_starved(one: TaskFacts, ones: int, other: TaskFacts, others: int) -> None:
+    """What is submitted more than four ages later comes later: whatever its priority, deadline and dependants."""
+    if other.submitted_at > one.submitted_at + timedelta(seconds=MOST_STEPS * AGE):
+        assert place_of(one, ones, AGE) < place_of(other, others, AGE)
+    begun = one.submitted_at.timestamp()
+    assert begun - MOST_STEPS * AGE <= turn_of(one, ones, AGE) <= begun
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60))
+@settings(max_examples=50)
+def test_under_a_flood_of_more_urgent_tasks_everybody_begins(seed: int, flood: int) -> None:
+    """One place, and always more to do: nobody begins who came more than four ages after one that waits."""
+    draw = random.Random(seed)
+    queue, waiting, now = queue_of([], Allowed(total=1)), {}, 0.0
+    for step in range(80):
+        for number in range(draw.randint(1, 3)):
+            view = task(
+                f"t{step}-{number}", -now, priority=draw.choice(PRIORITIES), deadline=after(now + draw.random() * AGE)
+            )
+            waiting[key_of(view)] = view
+            told(queue, view)
+        now += draw.random() * AGE * flood / 60
+        begun = queue.next(after(now))
+        assert begun is not None
+        del waiting[key_of(begun)]
+        assert all(begun.submitted_at <= view.submitted_at + timedelta(seconds=4 * AGE) for view in waiting.values())
+        begin(queue, begun)
+        queue.remove_sandbox(key_of(sandbox(begun)))
+
+
+def test_priority_age_deadline_and_dependants_count() -> None:
+    """A step of priority is worth one age of waiting; so are ten that wait for it; and a deadline draws near."""
+    waiting = [
+        task("low-old", 2.5 * AGE, priority="low"),
+        task("normal", 0),
+        task("high", 0, priority="high"),
+        task("soon", 0, priority="low", deadline=after(-2 * AGE)),
+        task("wanted", 10, priority="normal"),
+        *(task(f"w{number}", 0, depends_on=["wanted"]) for number in range(10)),
+    ]
+    queue = queue_of(waiting, Allowed(total=5))
+    assert names_in_turn(queue) == ["soon", "low-old", "wanted", "high", "normal"]
+
+
+@given(tasks_of_any_kind, st.integers(0, 9))
+def test_more_of_anything_never_puts_a_task_back(view: TaskFacts, dependants: int) -> None:
+    """A higher priority, one more that waits for it, a nearer deadline: the turn comes no later by it."""
+    turn = turn_of(view, dependants, AGE)
+    assert turn_of(view, dependants + 1, AGE) <= turn
+    assert turn_of(view.model_copy(update={"priority": "critical"}), dependants, AGE) <= turn
+    nearer = view.deadline and view.deadline - timedelta(seconds=60)
+    assert turn_of(view.model_copy(update={"deadline": nearer}), dependants, AGE) <= turn
+
+
+def test_the_score_grows_by_one_with_each_age_of_waiting() -> None:
+    """Priorities are a point apart, and an hour of waiting is worth as much."""
+    queue = queue_of([task("a", priority="high"), task("b", priority="low")])
+    assert (queue.score("p1.a", BEGIN), queue.score("p1.b", BEGIN)) == (2, 0)
+    assert (queue.score("p1.a", after(AGE)), queue.score("p1.b", after(AGE))) == (3, 1)
+    assert queue.score("p1.none", BEGIN) is None
+    assert score_of(0, 2 * AGE, AGE) == 2
+
+
+def test_the_formula_stands_in_the_documents() -> None:
+    """As it stands above the function, with its numbers."""
+    page = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text(encoding="utf-8")
+    formula = [line.strip() for line in (scheduling.__doc__ or "").splitlines() if line.strip().startswith("turn =")]
+    assert len(formula) == 3
+    assert all(line in page for line in formula)
+    for priority, weight in scheduling.WEIGHTS.items():
+        assert f"{priority} {weight}" in formula[0]
+        assert turn_of(task("t", priority=priority), 0, AGE) == BEGIN.timestamp() - weight * AGE
+    assert turn_of(task("t", priority="low"), 99, AGE) == BEGIN.timestamp() - AGE
