@@ -217,14 +217,17 @@ class Person:
         return list({event["id"]: event for event in self.events}.values())
 
     async def sandboxes(self) -> list[SandboxView]:
-        return (await self.bus.ask(LiveSandboxes(), "p1")).sandboxes
+        return (await self.bus.ask(LiveSandboxes(), "p1", timeout=1)).sandboxes
 
     async def all_gone(self) -> None:
         """No sandbox lives, and nothing of any is left on the host."""
 
         async def look() -> bool:
-            ended = all(view.state in SANDBOX_ENDED for view in await self.sandboxes())
-            return ended and not list((self.home / "sandboxes").iterdir())
+            try:
+                views = await self.sandboxes()
+            except BusError:  # asked of a spawner that stands still, or is gone
+                return False
+            return all(view.state in SANDBOX_ENDED for view in views) and not list((self.home / "sandboxes").iterdir())
 
         await self.eventually(look, 60)
 

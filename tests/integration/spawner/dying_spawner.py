@@ -11,7 +11,6 @@ from typing import Any
 
 import uvloop
 
-from sandherd.bus import lease
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity.revoking import Revoker
 from sandherd.settings import load
@@ -51,9 +50,7 @@ dying(Bus, "publish_event")
 dying(Revoker, "revoke")
 for verb in ("create", "recover", "stop", "remove", "look"):
     dying(ProcessRuntime, verb)
-# Waiting for the dead one's lease is all that these tests would do otherwise.
-lease.Lease.__init__.__defaults__ = (1.0,)
-
 settings = load().settings
 logs.configure("spawner", "info")
-uvloop.run(compose(settings).run())
+# Waiting for the dead one's lease is all that these tests would do otherwise.
+uvloop.run(compose(settings, lease_seconds=1.0).run())

@@ -81,9 +81,9 @@ def _rest_at_most(rest: Rest, facts: Facts) -> Rest:
 def _after_the_end(facts: Facts, rules: Rules) -> Step:
     if facts.working:
         return EndTask(_because(facts.sandbox), error_type(facts.sandbox))
-    if facts.seen is None:
-        return Rest()
-    return _still_to_say(facts, facts.seen, rules) if facts.sandbox.unsaid else Clear(keep=False)
+    if facts.seen is not None and facts.sandbox.unsaid:
+        return _still_to_say(facts, facts.seen, rules)
+    return _disarmed(facts) or (Rest() if facts.seen is None else Clear(keep=False))
 
 
 def _still_to_say(facts: Facts, seen: Seen, rules: Rules) -> Step:
@@ -92,7 +92,12 @@ def _still_to_say(facts: Facts, seen: Seen, rules: Rules) -> Step:
         return _while_recovering(facts, rules)
     if seen.end and seen.end.drained:
         return Finish(unsaid=False)
-    return _recovery(facts, rules) or Clear(keep=True)
+    return _recovery(facts, rules) or _disarmed(facts) or Clear(keep=True)
+
+
+def _disarmed(facts: Facts) -> Step | None:
+    """Take back what the workers were granted that were to say what was left; None if nothing is good any more."""
+    return Finish(unsaid=facts.sandbox.unsaid) if facts.sandbox.keys else None
 
 
 def _while_stopping(facts: Facts, rules: Rules) -> Step:

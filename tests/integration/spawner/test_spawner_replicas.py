@@ -1,0 +1,127 @@
+"""Several spawners: one that was stopped for longer than its lease can't act with its old token."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.commands import CancelTask
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.integration.spawner.starting import environment
+
+DYING = Path(__file__).with_name("dying_spawner.py")
+Start = Callable[..., Awaitable["Replica"]]
+
+
+class Replica:
+    """A spawner in a process of its own, and what it has logged."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def stands_still(self) -> bool:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture
+async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts spawners with a lease of one second; `stops_at` is the act before which one stops itself, 0 is none."""
+    started: list[Replica] = []
+    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
+
+    async def start_it(stops_at: int = 0) -> Replica:
+        path = tmp_path / f"log-{len(started)}"
+        with path.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, str(DYING), str(stops_at), "STOP", env=environment(settings), stderr=log
+            )
+        started.append(Replica(process, path))
+        return started[-1]
+
+    yield start_it
+    for replica in started:
+        if replica.process.returncode is None:
+            replica.process.kill()
+            await replica.process.wait()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("act", [7, 12, 15, 21])
+async def test_a_replica_that_was_stopped_can_not_act(start: Start, person: Any, act: int) -> None:
+    """Stopped at any act for longer than its lease, it finds when it goes on that another leads: nothing is doubled."""
+    stopped = await start(act)
+    task = await person.submit(["/bin/sh", "-c", "echo done > done"])
+
+    async def still() -> bool:
+        view = await person.try_task(task)
+        return stopped.stands_still or bool(view and view.ended_at)
+
+    await person.eventually(still, 60)
+    second = await start()
+    view = await person.ended(task)
+    assert view.state == "completed", second.log[-3000:]
+    await person.all_gone()
+    stopped.go_on()
+    after = await person.submit(["true"])
+    assert (await person.ended(after)).state == "completed"
+    await person.all_gone()
+    await person.hears(view.sandbox, "sandbox.terminated")
+    stopped.process.send_signal(signal.SIGTERM)
+    assert await stopped.process.wait() == 0, stopped.log[-3000:]
+    person.check_sequences()
+    kinds = [event["type"] for event in person.unique() if event["subject"] in {task, view.sandbox}]
+    for kind in ("task.assigned", "task.completed", "sandbox.requested", "agent.started", "sandbox.terminated"):
+        assert kinds.count(kind) == 1, kinds
+
+
+@pytest.mark.faults
+async def test_what_was_ended_meanwhile_stays_ended(start: Start, person: Any) -> None:
+    """A replica that was stopped from without while a task ran does not bring back what another has ended since."""
+    first = await start()
+    task = await person.submit(["/bin/sh", "-c", "touch up; exec sleep 600"])
+    sandbox = (await person.reaches(task, "running")).sandbox
+    os.kill(first.process.pid, signal.SIGSTOP)
+    await person.eventually(lambda: first.stands_still)
+    second = await start()
+    await person.command(CancelTask(task=task), task)
+    assert (await person.ended(task)).state == "cancelled", second.log[-3000:]
+    await person.all_gone()
+    first.go_on()
+    assert (await person.ended(await person.submit(["true"]))).state == "completed"
+    await person.all_gone()
+    await person.hears(sandbox, "sandbox.terminated")
+    first.process.send_signal(signal.SIGTERM)
+    assert await first.process.wait() == 0, first.log[-3000:]
+    person.check_sequences()
+    assert person.types(sandbox).count("agent.started") == 1
+
+
+@pytest.mark.faults
+async def test_two_replicas_share_the_work(start: Start, person: Any) -> None:
+    """Whichever hears of a task, each is done once; when one is killed the other goes on."""
+    replicas = [await start(), await start()]
+    tasks = [await person.submit(["/bin/sh", "-c", "sleep 0.2"]) for _ in range(6)]
+    await person.reaches(tasks[0], "completed")
+    replicas[0].process.kill()
+    views = [await person.ended(task) for task in tasks]
+    assert {view.state for view in views} == {"completed"}, replicas[1].log[-3000:]
+    await person.all_gone()
+    for view in views:
+        await person.hears(view.sandbox, "sandbox.terminated")
+        assert len([e for e in person.unique() if e["subject"] == view.sandbox and e["type"] == "agent.started"]) == 1
+    person.check_sequences()
