@@ -1,0 +1,107 @@
+"""The whole line through the spawner as a person drives it: the real stack, and nothing but the command."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SANDHERD = ROOT / ".venv" / "bin" / "sandherd"
+LARGE = bytes(range(256)) * 2048
+SETTINGS = "max_attempts: 2\nprofiles:\n  small:\n    limits: {memory_mb: 512}\n    env: {KIND: small}\n"
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("stack")]
+
+Sandherd = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A directory that the database's user can reach."""
+    directory = Path(tempfile.mkdtemp(prefix="line-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def sandherd(place: Path) -> Iterator[Sandherd]:
+    """The command, with a stack that has a settings file."""
+    (place / "herd.yaml").write_text(SETTINGS)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
+
+    def run(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [SANDHERD, "--home", "home", "--config", "herd.yaml", *words],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    started = run("up")
+    assert started.returncode == 0, started.stdout + started.stderr
+    yield run
+    run("down")
+
+
+def said(done: "subprocess.CompletedProcess[str]") -> str:
+    """What a command printed. It went well."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def test_a_sandbox_from_beginning_to_end(sandherd: Sandherd, place: Path) -> None:
+    """Made, used, filled, looked into, emptied and ended; after that nothing can be done in it."""
+    sandbox = said(sandherd("sandboxes", "create", "--profile", "small", "--ttl", "10m"))
+    assert sandherd("exec", sandbox, "--", "sh", "-c", "echo $KIND; exit 4").stdout == "small\n"
+    assert sandherd("exec", sandbox, "--", "sh", "-c", "exit 4").returncode == 4
+    (place / "src").mkdir()
+    (place / "src" / "large.bin").write_bytes(LARGE)
+    said(sandherd("cp", "-r", "src", f"{sandbox}:src"))
+    listed = json.loads(said(sandherd("ls", f"{sandbox}:src", "-o", "json")))
+    assert [(entry["path"], entry["size"]) for entry in listed["entries"]] == [("src/large.bin", len(LARGE))]
+    said(sandherd("cp", f"{sandbox}:src/large.bin", "back.bin"))
+    assert (place / "back.bin").read_bytes() == LARGE
+    assert "paused" in said(sandherd("sandboxes", "pause", sandbox))
+    assert "running" in said(sandherd("sandboxes", "resume", sandbox))
+    said(sandherd("sandboxes", "terminate", sandbox))
+    said(sandherd("events", sandbox, "--follow"))
+    after = sandherd("exec", sandbox, "--", "true")
+    assert after.returncode == 1
+    assert "has ended" in after.stderr
+
+
+def test_a_task_that_is_tried_again(sandherd: Sandherd) -> None:
+    """Its second attempt has the first one's work beside its own, and the story has both."""
+    program = 'test "$SANDHERD_ATTEMPT" = 2 && exec cat "$SANDHERD_PREVIOUS_DIR/work/note"; echo one > note; exit 5'
+    done = sandherd("run", "try", "--retry-also", "exit_status", "--", "sh", "-c", program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "task.retry_scheduled" in done.stdout
+    assert "  │ one" in done.stdout
+    task = json.loads(said(sandherd("tasks", "list", "-o", "json")))["tasks"][0]
+    assert (task["state"], task["attempt"], task["max_attempts"]) == ("completed", 2, 2)
+
+
+def test_several_tasks_from_a_file(sandherd: Sandherd) -> None:
+    """The example is taken as it stands, and ends in its order."""
+    given = json.loads(said(sandherd("tasks", "submit", str(ROOT / "examples" / "batch" / "tasks.yaml"), "-o", "json")))
+    names = {task["name"]: task["task"] for task in given["tasks"]}
+    said(sandherd("events", names["report"], "--follow"))
+    states = {
+        name: json.loads(said(sandherd("tasks", "get", task, "-o", "json")))["state"] for name, task in names.items()
+    }
+    assert states == {"fetch": "completed", "check": "completed", "report": "completed"}
+
+
+def test_the_settings_file_holds_for_the_stack(sandherd: Sandherd) -> None:
+    """What is shown comes from the file, and what the spawner offers, too; it was named relative to where `up` ran."""
+    shown = {one["setting"]: one for one in json.loads(said(sandherd("config", "show", "-o", "json")))}
+    assert (shown["max_attempts"]["value"], shown["max_attempts"]["source"]) == ("2", "yaml")
+    offered = json.loads(said(sandherd("runtimes", "-o", "json")))
+    assert offered["profiles"]["small"]["limits"]["memory_mb"] == 512
