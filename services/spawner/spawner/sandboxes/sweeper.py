@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from sandherd.bus.lease import Lease, LeaseLostError
@@ -61,14 +62,14 @@ class Sweeper:
         for key in findings.wake:
             self._keeper.wake(key)
         for step in (
-            self._publish(*unsaid(tasks, sandboxes)),
-            self._fail_strays(findings, now),
-            self._ward.tend(findings.orphans, there.units, now),
-            self._purge(findings),
-            self._kept.tend(there.kept, now),
+            partial(self._publish, *unsaid(tasks, sandboxes)),
+            partial(self._fail_strays, findings, now),
+            partial(self._ward.tend, findings.orphans, there.units, now),
+            partial(self._purge, findings),
+            partial(self._kept.tend, there.kept, now),
         ):
             self._lease.check()
-            await step
+            await step()
         self._measure()
 
     async def _publish(self, tasks: list[str], sandboxes: list[str]) -> None:
