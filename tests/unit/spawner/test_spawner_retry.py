@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from sandherd.contracts.commands import CancelTask, CommandHarness, Retry, RetryTask, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import Envelope, wrap
@@ -15,9 +16,11 @@ from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentSt
 from sandherd.contracts.failures import TRANSIENT, ErrorType
 from sandherd.contracts.specs import Limits
 from sandherd.contracts.states import TaskState, TransitionRefusedError
+from sandherd.telemetry.metrics import Meters
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
 from spawner.tasks.agents import lateness, lies_with
+from spawner.tasks.counting import count
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.retry import asked_again, delay, retry_refusal
 from spawner.tasks.terms import Terms
@@ -266,3 +269,18 @@ def test_who_can_not_be_tried_again_is_told_why() -> None:
         assert why in refused.reason
         assert refused.field == "task"
         assert asked_again(task, retry_command(), NOW) is task
+
+
+def test_each_attempt_is_counted_once_by_what_came_of_it() -> None:
+    """At the write that decides it; a word that is not of ours is no label."""
+    registry = CollectorRegistry()
+    meters = Meters(registry)
+    first = running(pending(Terms(max_attempts=2)))
+    second = of_task.attempt_failed(first, "gone", "worker_lost", NOW)
+    failed = of_task.attempt_failed(running(second), "gone", "worker_lost", NOW)
+    for before, after_it in ((first, second), (second, running(second)), (running(second), failed), (failed, failed)):
+        count(meters, before, after_it)
+    count(meters, failed, asked_again(failed, retry_command(), NOW))
+    assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "retried"}) == 1
+    assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "failed"}) == 1
+    assert registry.get_sample_value("sandherd_retries_total", {"error_type": "worker_lost"}) == 1
