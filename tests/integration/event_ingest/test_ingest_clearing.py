@@ -163,6 +163,29 @@ async def test_what_is_stored_gives_way_and_the_newest_half_stays(small: Any, sc
         assert given > LIMIT
 
 
+async def test_another_replica_gives_room_when_the_first_has_ended(small: Any, script: Any) -> None:
+    """Of two replicas one gives room at a time; a flood that began under the first goes through under the second."""
+    mad = flood(script, "sbx-mad", 120)
+    second = small.service()
+    async with second.running():
+        async with small.service().running() as first, saying(small, mad) as flooding:
+
+            async def given() -> bool:
+                return any(room_given(service) > 0 for service in (first, second))
+
+            await until(given)
+        await asyncio.wait([flooding])
+        await small.say(mad)
+        await small.stored(len(mad), 60)
+        assert room_given(second) > 0
+        await whole(small)
+
+
+def room_given(service: Any) -> float:
+    """How many bytes a replica has taken out of EVENTS."""
+    return service.registry.get_sample_value("sandherd_room_given_bytes_total", {"stream": "EVENTS"}) or 0.0
+
+
 async def test_what_the_spawner_has_not_handled_stays(small: Any, script: Any) -> None:
     """Room is never made of an event that another durable consumer still waits for, however well it is stored."""
     about = {"agent": "a", "sdk": "none", "task": "", "task_description_length": 0, "timestamp": script.clock}
