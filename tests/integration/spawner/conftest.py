@@ -140,7 +140,7 @@ class Person:
             self.events.append(json.loads(msg.data))
 
         await self.bus.client.subscribe("sandherd.v1.event.p1.>", cb=hear)
-        await self.bus.client.flush()
+        await self.bus.settle()
 
     async def command(self, data: Command, entity: str) -> Envelope[Any]:
         self._said += 1

@@ -68,7 +68,7 @@ tell(pids=pids, neighbour=b'sbx-neighbour' in env, outside=os.path.exists({str(o
     assert not any(found[name] for name in ("neighbour", "outside", "stack", "home", "spawner"))
     assert not {"srv", "var", "boot", "mnt", "opt", "sys"} & set(found["root"])
     assert found["uid"] == 1000
-    assert {"work", "state", "home"} <= set(found["sandbox"]) <= {"work", "state", "home", "cgroup"}
+    assert {"work", "state", "home"} <= set(found["sandbox"]) <= {"work", "state", "home", "previous", "cgroup"}
     assert found["state"] == ["joiner.creds", "task.json"]
     assert "secret" not in json.dumps(found["env"])
     expected = {"PATH", "HOME", "LANG", "USER", "NATS_URL", "HEARTBEAT_INTERVAL", "PWD", "OLDPWD", "LC_CTYPE"}
