@@ -19,8 +19,8 @@ from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_na
 
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
-_WORKERS_KEY: Final = ("worker.nk", "worker.new")
-"""The worker's own key, and half of one."""
+_WORKERS_KEY: Final = ("worker.nk", "worker.new", "joiner.creds.new")
+"""The worker's own key, half of one, and half of a new way in."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
 
 

@@ -67,7 +67,7 @@ class Commands:
                 await asyncio.wait(self._running.values(), timeout=_LAST_GRACE)
 
     def _begin(self, asked: ExecFields) -> Command:
-        if len(self._running) >= MOST_RUNNING:
+        if sum(not command.ended for command in self._known.values()) >= MOST_RUNNING:
             raise ContractError(
                 Code.CONFLICT,
                 f"{MOST_RUNNING} commands run in this sandbox, which is as many as may",
