@@ -51,7 +51,8 @@ async def test_every_publisher_is_told_that_it_is_full_and_may_try_again(herd: B
             bus = await stack.enter_async_context(herd.bus(principal, project="p1", sandbox="sbx-2"))
             with pytest.raises(StreamFullError):
                 await bus.publish(subject, LARGE, msg_id=f"full-{principal}")
-        fill = await read_fill(bus, "EVENTS")
+        async with herd.bus(P.EVENT_INGEST) as reader:
+            fill = await read_fill(reader, "EVENTS")
         assert (fill.first, fill.messages) == (1, taken)
 
 

@@ -53,9 +53,9 @@ def test_a_flood_that_is_over_is_let_be(story: Story, limits: Limits, after: Aft
     """After the monitor was away, one that flooded then and is quiet since is not ended for it."""
     state = says(story, {0: 5000})
     assert found(state, after(2 * SPELL), limits) == "flooding"
-    state = fold(state, story.seen("agent.heartbeat", SPELL - 1))
-    assert state is not None
-    assert found(state, after(2 * SPELL + 1), limits) is None
+    later = fold(state, story.seen("agent.heartbeat", SPELL - 1))
+    assert later is not None
+    assert found(later, after(2 * SPELL + 1), limits) is None
 
 
 def test_it_is_found_right_after_a_start(story: Story, limits: Limits, after: After) -> None:
