@@ -179,7 +179,7 @@ class Mender:
         if not self._begun:
             return self._from_the_beginning()
         reached = self.order.reached()
-        sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes)])
+        sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes), *sorted(self._own)])
         since = [AskEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
         said = [AskEvents(entity=name, types=list(SERVICE_TYPES), limit=PAGE) for name in sorted(self.sandboxes)]
         if self._target.kind == "task":

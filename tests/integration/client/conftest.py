@@ -135,7 +135,7 @@ class Neighbours:
 
     def envelope(self, source: str, number: int, data: EventData, entity: str) -> Envelope[Any]:
         """An event of the one task or its sandbox."""
-        sandbox = SANDBOX if entity == SANDBOX else None
+        sandbox = entity if entity.startswith("sbx-") else None
         return wrap(
             data,
             data.type,
@@ -188,6 +188,18 @@ class Neighbours:
             heard=heard.get("started", True),
         )
         await self.say(spawner, TaskRunning(sandbox=SANDBOX), heard=heard.get("running", True))
+
+    async def attempt(self, sandbox: str, *, heard: bool = True) -> None:
+        """One more attempt, in another sandbox, and the end of the task with it."""
+        self.sandboxes[sandbox] = a_sandbox(SandboxState.RUNNING)
+        await self.say(f"spawner/{sandbox}", SandboxRequested(runtime="process"), heard=heard)
+        await self.say(self.teller, TaskAssigned(sandbox=sandbox, attempt=2), heard=heard)
+        started = AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5)
+        await self.say(f"sandbox/{sandbox}", started, heard=heard)
+        await self.say(self.teller, TaskRunning(sandbox=sandbox, attempt=2), heard=heard)
+        await self.say(f"sandbox/{sandbox}", AgentCompleted(exit_code=0), heard=heard)
+        self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED).model_copy(update={"sandbox": sandbox})
+        await self.say(self.teller, TaskCompleted(sandbox=sandbox, attempt=2), heard=heard)
 
     async def chat(self, text: str, *, heard: bool = True, stored: bool = True) -> Envelope[Any]:
         """The agent says something."""

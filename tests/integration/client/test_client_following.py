@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,12 +11,20 @@ import pytest
 from sandherd.client import Following, Herd, HerdError, ServiceAwayError
 from sandherd.client.mending import Patience
 from sandherd.client.sequencing import Missing
-from sandherd.contracts.events.lifecycle import TaskCancelled, TaskRejected, TaskSubmitted
+from sandherd.contracts.events.agent import AgentFailed
+from sandherd.contracts.events.lifecycle import (
+    SandboxRefused,
+    TaskCancelled,
+    TaskRejected,
+    TaskRetryScheduled,
+    TaskSubmitted,
+)
 from sandherd.contracts.requests import AskEvents, LiveTasks, PastTasks
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TASK, SANDBOX, TELLER = "task-one", "sbx-one", "spawner/task-one/0"
 QUICK = Patience(gap=20, silence=0.3, beginning=0.1, look=0.1, retry=0.02)
 Neighbours = Any
@@ -258,6 +267,63 @@ async def test_a_name_that_comes_again_is_told_to_its_latest_end(client: Herd, n
     lines = await told(client.follow(task=TASK, patience=QUICK))
     assert in_order(lines)
     assert lines[-1] == f"spawner/{TASK}/1#2"
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_task_is_followed_over_its_attempts(client: Herd, neighbours: Neighbours, heard: bool) -> None:
+    """An attempt that failed is no end: the next one's sandbox is joined, and the story goes to the last end."""
+    async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
+        await neighbours.begin()
+        failed = AgentFailed(error="boom", error_type="exit_status", exit_code=1)
+        await neighbours.say(f"sandbox/{SANDBOX}", failed)
+        scheduled = TaskRetryScheduled(not_before=NOW, error="boom", error_type="exit_status", sandbox=SANDBOX)
+        await neighbours.say(TELLER, scheduled, heard=heard)
+        await neighbours.attempt("sbx-two", heard=heard)
+        lines = await told(following)
+    assert in_order(lines)
+    assert following.sandboxes == {SANDBOX, "sbx-two"}
+    assert {"sandbox/sbx-two#1", "sandbox/sbx-two#2"} <= set(lines)
+    assert lines[-1] == f"{TELLER}#7"
+    assert following.whole
+
+
+async def test_an_end_that_was_taken_back_stands_in_its_place(client: Herd, neighbours: Neighbours) -> None:
+    """A task that was tried once more by hand is told to its last end, its first one where it was said."""
+    await neighbours.begin()
+    await neighbours.complete()
+    await neighbours.say(TELLER, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody"))
+    await neighbours.attempt("sbx-two")
+    lines = await told(client.follow(task=TASK, patience=QUICK))
+    assert in_order(lines)
+    assert lines.index(f"{TELLER}#4") < lines.index(f"{TELLER}#5") < lines.index("sandbox/sbx-two#1")
+    assert lines[-1] == f"{TELLER}#8"
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_sandbox_that_is_refused_ends_its_story(
+    client: Herd, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    """Who asks for a sandbox that can't be made gets the reason, heard or not, as an error that says what helps."""
+    monkeypatch.setattr("sandherd.client.following.Patience", lambda: QUICK)
+    creating = asyncio.ensure_future(client.create(sandbox="sbx-new"))
+    command = await neighbours.take(Principal.SPAWNER)
+    refused = SandboxRefused(command=command.type, reason="8 of 8 sandboxes live", field="sandbox")
+    await neighbours.say(f"spawner/sbx-new/{command.id.hex}", refused, heard=heard)
+    with pytest.raises(HerdError, match="create sbx-new was refused: 8 of 8 sandboxes live"):
+        await creating
+
+
+async def test_a_refusal_beside_a_sandbox_ends_nothing(client: Herd, neighbours: Neighbours) -> None:
+    """What is refused to somebody else about a sandbox is a part of its story, and not the end of it."""
+    async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
+        await neighbours.begin()
+        refused = SandboxRefused(command="spawner.create_sandbox", reason="there is one", field="sandbox")
+        await neighbours.say(f"spawner/{SANDBOX}/1", refused)
+        await neighbours.complete()
+        await neighbours.go()
+        lines = await told(following)
+    assert f"spawner/{SANDBOX}/1#1" in lines
+    assert lines[-1] == f"spawner/{SANDBOX}#2"
 
 
 async def test_what_does_not_exist_is_an_error(client: Herd, neighbours: Neighbours) -> None:

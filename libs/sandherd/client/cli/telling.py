@@ -1,7 +1,9 @@
 """An event in one readable line: when, what kind, and what was done; an edit with its diff below it."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, Final
 
 from sandherd.client.cli.colours import Paint
@@ -20,6 +22,10 @@ _COLOURS: Final = {
     "task.failed": "red",
     "task.rejected": "red",
     "sandbox.failed": "red",
+    "sandbox.refused": "red",
+    "task.retry_scheduled": "yellow",
+    "task.timed_out": "yellow",
+    "sandbox.paused": "yellow",
     "agent.error": "red",
     "agent.stream_error": "red",
     "agent.tool_use": "cyan",
@@ -90,6 +96,30 @@ def ending(data: Any) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def again(data: Any) -> str:
+    """That a task is tried once more: why, and when."""
+    who = f", asked for by {data.requested_by}" if data.requested_by else ""
+    why = f"{data.error} ({data.error_type})" if data.error_type else data.error
+    return f"attempt {data.attempt}: {why}; again from {clock(data.not_before)} on{who}"
+
+
+def spawned(data: Any) -> str:
+    """How a sandbox was made."""
+    warm = ", from the pool" if data.warm else ""
+    return f"{data.runtime} in {data.spawn_ms:.0f} ms, isolation {data.isolation or 'none'}{warm}"
+
+
+def executed(data: Any) -> str:
+    """How a command ended."""
+    status = "" if data.exit_code is None else f" with status {data.exit_code}"
+    return f"{data.state}{status} in {data.duration_ms:.0f} ms"
+
+
+def clock(at: datetime) -> str:
+    """A moment, in local time."""
+    return at.astimezone().strftime("%H:%M:%S")
+
+
 def _only_value(given: Any) -> str:
     if isinstance(given, dict) and len(given) == 1:
         value = next(iter(given.values()))
@@ -137,7 +167,21 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "task.completed": lambda d: f"by {d.sandbox}",
     "task.failed": lambda d: f"{d.error} ({d.error_type})",
     "task.rejected": lambda d: d.reason,
-    "sandbox.spawned": lambda d: f"{d.runtime} in {d.spawn_ms:.0f} ms, isolation {d.isolation or 'none'}",
+    "task.retry_scheduled": again,
+    "task.timed_out": lambda d: f"{'all of it' if d.whole_task else 'this attempt'} took over {d.limit_seconds:.0f} s",
+    "task.cancelled": lambda d: d.reason,
+    "sandbox.requested": lambda d: d.runtime + (f", until {clock(d.expires_at)}" if d.expires_at else ""),
+    "sandbox.spawned": spawned,
+    "sandbox.paused": lambda d: d.reason or "frozen as it is",
+    "sandbox.resumed": lambda _: "it goes on",
+    "sandbox.extended": lambda d: f"until {clock(d.expires_at)}",
+    "sandbox.refused": lambda d: f"{d.command.partition('.')[2].replace('_', ' ')}: {d.reason}",
+    "sandbox.failed": lambda d: f"{d.error} ({d.error_type})",
+    "agent.exec_started": lambda d: f"$ {shlex.join(d.command)}",
+    "agent.exec_completed": executed,
+    "agent.file_uploaded": lambda d: f"{d.path}, {d.size} bytes",
+    "agent.file_downloaded": lambda d: f"{d.path}, {d.size} bytes",
+    "agent.work_saved": lambda d: f"{d.files} files for the next attempt" + (f"; {d.left_out}" if d.left_out else ""),
     "sandbox.stopping": lambda d: d.reason,
     "sandbox.terminated": lambda d: f"{d.reason}, after {d.lived_seconds:.1f} s",
     "message.delivered": lambda d: f"{d.message_id} in {d.delivery_ms:.1f} ms",
