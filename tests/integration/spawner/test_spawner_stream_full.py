@@ -1,0 +1,96 @@
+"""The spawner and a worker before a full EVENTS: what they have to say waits, and nothing of it is lost."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import Bus, StreamFullError
+from sandherd.bus.provision import stream_config
+from sandherd.bus.service import Service
+from sandherd.contracts.streams import BY_STREAM
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+Spawner = Callable[..., Service]
+FLOOD = "sandherd.v1.event.p1.sbx-mad.agent.message"
+
+
+@pytest.fixture
+async def small(herd: Broker) -> Broker:
+    """The broker, with little room for events."""
+    async with herd.provisioner() as jetstream:
+        await jetstream.update_stream(stream_config(replace(BY_STREAM["EVENTS"], max_bytes=1024 * 1024)))
+    return herd
+
+
+async def fill_up(bus: Bus) -> None:
+    """Flood EVENTS until not even the smallest event finds room."""
+    for size in (200_000, 1000, 1):
+        with suppress(StreamFullError):
+            for number in range(100_000):
+                await bus.publish(FLOOD, b"x" * size, msg_id=f"flood-{bus.name}-{size}-{number}")
+
+
+async def give_room(herd: Broker) -> None:
+    async with herd.provisioner() as jetstream:
+        await jetstream.purge_stream("EVENTS", subject=FLOOD)
+
+
+def was_refused(log: Path) -> bool:
+    """Whether a worker says in its log that there was no room."""
+    return log.is_file() and "maximum bytes exceeded" in log.read_text(errors="replace")
+
+
+async def test_a_task_that_is_submitted_into_a_full_stream_is_done_when_there_is_room(
+    small: Broker, spawner: Spawner, person: Any
+) -> None:
+    """It is on record at once, with what is to be said of it; with room all is said, once and without a gap."""
+    async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
+        await fill_up(flooder)
+        task = await person.submit(["true"])
+        assert (await person.reaches(task, "pending")).submitted_at
+        assert person.types(task) == []
+        await give_room(small)
+        assert (await person.ended(task)).state == "completed"
+        await person.hears(task, "task.completed")
+        assert person.types(task)[0] == "task.submitted"
+        person.check_sequences()
+
+
+async def test_a_spawner_that_dies_before_a_full_stream_says_it_all_later(
+    small: Broker, spawner: Spawner, person: Any
+) -> None:
+    """What could not be said is in its record: the next spawner says it, once there is room."""
+    async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder:
+        await fill_up(flooder)
+        async with spawner().running():
+            task = await person.submit(["true"])
+            await person.reaches(task, "pending")
+        await give_room(small)
+        async with spawner().running():
+            assert (await person.ended(task)).state == "completed"
+            await person.hears(task, "task.completed")
+            person.check_sequences()
+
+
+async def test_what_a_worker_says_meanwhile_waits_in_its_spool(small: Broker, spawner: Spawner, person: Any) -> None:
+    """Its agent ends while the stream is full: its events, and the end of its task, come when there is room."""
+    waits = "while [ ! -e go ]; do sleep 0.05; done"
+    async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
+        task = await person.submit(["sh", "-c", waits])
+        sandbox = (await person.reaches(task, "running")).sandbox
+        await person.hears(sandbox, "agent.tool_use")
+        await fill_up(flooder)
+        place = person.home / "sandboxes" / sandbox
+        (place / "work" / "go").touch()
+        await person.eventually(lambda: any(map(was_refused, place.rglob("*log"))))
+        assert "agent.completed" not in person.types(sandbox)
+        await give_room(small)
+        assert (await person.ended(task)).state == "completed"
+        await person.hears(sandbox, "agent.completed")
+        await person.hears(task, "task.completed")
+        person.check_sequences()
