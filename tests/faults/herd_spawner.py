@@ -1,0 +1,58 @@
+"""A spawner as a process of its own, with some bad luck at its sandboxes (`unlucky`). Run by the faults tests.
+
+Its workers are the real ones, begun by a few lines that let some end at once, and some be killed at work.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import uvloop
+
+from sandherd.settings import Settings, load
+from sandherd.telemetry import logs
+from spawner.main import compose, open_process
+from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault, SandboxPlan
+from tests.faults.unlucky import BUSY, LOST, NEVER_BEGINS, REFUSED, is_one_of
+
+BEGIN_WORKER: Final = f"""
+import fnmatch, os, signal, sys, time
+name = os.environ.get("SANDHERD_SANDBOX_ID", "")
+unlucky = lambda endings: any(fnmatch.fnmatchcase(name, ending) for ending in endings)
+if "--recover" not in sys.argv:
+    if unlucky({NEVER_BEGINS!r}):
+        sys.exit("this worker never begins")
+    if unlucky({LOST!r}) and os.fork() == 0:
+        worker, begun = os.getppid(), os.path.join(os.environ["SANDHERD_WORK_DIR"], "begun")
+        while os.getppid() == worker and not os.path.exists(begun):
+            time.sleep(0.02)
+        if os.getppid() == worker:
+            os.kill(worker, signal.SIGKILL)
+        os._exit(0)
+from sandherd_worker.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+async def open_unlucky(settings: Settings) -> Sequence[Runtime]:
+    """The process runtime, which refuses some sandboxes, and is too busy for others when it is asked first."""
+    (runtime,) = await open_process(settings, (sys.executable, "-P", "-c", BEGIN_WORKER))
+    create, asked = runtime.create, set()
+
+    async def create_or_not(plan: SandboxPlan) -> None:
+        if is_one_of(plan.sandbox, REFUSED):
+            raise RuntimeFailedError(RuntimeFault.REFUSED, "this sandbox is not to be")
+        if is_one_of(plan.sandbox, BUSY) and plan.sandbox not in asked:
+            asked.add(plan.sandbox)
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "too busy")
+        await create(plan)
+
+    runtime.create = create_or_not  # type: ignore[method-assign]
+    return [runtime]
+
+
+if __name__ == "__main__":
+    # Waiting for a dead one's lease is all that the test would do otherwise.
+    service = compose(load().settings, runtimes=open_unlucky, lease_seconds=1.0)
+    logs.configure("spawner", "info")
+    uvloop.run(service.run())

@@ -1,0 +1,219 @@
+"""Two hundred tasks, unlucky sandboxes, and spawners that are killed every five seconds: what is left of it all."""
+
+import asyncio
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sandherd.contracts.commands import CommandHarness, Retry, SubmitTask, TaskSpec
+from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskView
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
+from sandherd.contracts.subjects import Principal
+from sandherd.settings import Settings, environment_names
+from sandherd.stack.broker import Broker
+from tests.faults.unlucky import LOST, comes_to
+from tests.integration.spawner.conftest import Person, eventually
+
+TASKS = 200
+REPLICAS = 2
+KILL_EVERY = 5.0
+ATTEMPTS = 3
+MOMENTS = random.Random(200)
+
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("faults"), pytest.mark.timeout(280)]
+
+# The kernel keeps the lock for as long as any process of the agent lives, whoever was killed: none may find it taken.
+AGENT = f"""
+exec 9>>"$MARKS/$SANDHERD_TASK_ID"
+flock -n 9 || echo "$SANDHERD_SANDBOX_ID found another at work" >>"$MARKS/doubles"
+echo "begin $SANDHERD_ATTEMPT" >&9
+touch begun
+case "$SANDHERD_SANDBOX_ID" in {"|".join(LOST)}) exec sleep 600;; esac
+echo "end $SANDHERD_ATTEMPT" >&9
+exit $STATUS
+"""
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """What a spawner is told: of the settings, those that were given."""
+    named = {env.name: getattr(settings, field) for field, env in environment_names().items()
+             if field in settings.model_fields_set}  # fmt: skip
+    path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, **{name: str(value) for name, value in named.items()}, "PYTHONPATH": os.pathsep.join(path)}
+
+
+class Spawners:
+    """Some spawners, each a process; `killing` ends one after the other without a word and starts another for it."""
+
+    def __init__(self, settings: Settings, log: Path) -> None:
+        self._environment = environment(settings)
+        self._log = log
+        self._living: list[asyncio.subprocess.Process] = []
+        self.killed = 0
+
+    async def start(self) -> None:
+        program = (sys.executable, "-m", "tests.faults.herd_spawner")
+        with self._log.open("ab") as log:
+            self._living.append(
+                await asyncio.create_subprocess_exec(*program, env=self._environment, stdout=log, stderr=log)
+            )
+
+    async def killing(self) -> None:
+        while True:
+            await asyncio.sleep(KILL_EVERY)
+            await self.kill(self._living.pop(0))
+            await self.start()
+
+    async def kill(self, victim: asyncio.subprocess.Process) -> None:
+        assert victim.returncode is None, self._log.read_text()[-3000:]
+        victim.kill()
+        await victim.wait()
+        self.killed += 1
+
+    async def close(self) -> None:
+        for process in self._living:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+
+
+@pytest.fixture
+async def spawners(herd: Broker, tmp_path: Path) -> AsyncIterator[Spawners]:
+    settings = herd.settings(
+        Principal.SPAWNER, home=tmp_path / "home", check_interval=1, stop_grace=5, isolation="none",
+        max_sandboxes=8, spawn_timeout=60,
+    )  # fmt: skip
+    some = Spawners(settings, tmp_path / "log")
+    try:
+        yield some
+    finally:
+        await some.close()
+
+
+@asynccontextmanager
+async def being_killed(spawners: Spawners) -> AsyncIterator[asyncio.Task[None]]:
+    for _ in range(REPLICAS):
+        await spawners.start()
+    killing = asyncio.create_task(spawners.killing())
+    try:
+        yield killing
+    finally:
+        killing.cancel()
+        await asyncio.wait([killing])
+        if not killing.cancelled():
+            killing.result()
+
+
+def task_spec(number: int, marks: Path) -> TaskSpec:
+    """Every tenth task fails by itself, and is not tried again for it."""
+    return TaskSpec(
+        text=f"task {number}",
+        harness=CommandHarness(argv=["/bin/sh", "-c", AGENT]),
+        env={"MARKS": str(marks), "STATUS": "3" if number % 10 == 9 else "0"},
+        retry=Retry(max_attempts=ATTEMPTS, first_delay_seconds=0.2),
+    )
+
+
+async def all_tasks(person: Person) -> list[TaskView]:
+    found: list[TaskView] = []
+    cursor = None
+    while True:
+        page = await person.bus.ask(LiveTasks(limit=100, cursor=cursor), "p1", timeout=2)
+        found += page.tasks
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def earned(view: TaskView, number: int) -> tuple[str, str | None]:
+    """How the task's last attempt ended, by what its sandbox and its agent were to come to."""
+    assert view.sandbox
+    fault = comes_to(view.sandbox) or ("exit_status" if number % 10 == 9 else None)
+    return ("failed", fault) if fault else ("completed", None)
+
+
+def left_on_the_host(home: Path) -> list[int]:
+    """Every process that any of these sandboxes has left."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(home) in process.environ().get("SANDHERD_STATE_DIR", ""):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+async def test_200_tasks_end_as_they_should(spawners: Spawners, herd: Broker, tmp_path: Path) -> None:
+    """Each ends in the state that its last attempt earned; none runs twice at once; nothing is left of any."""
+    home, marks = tmp_path / "home", tmp_path / "marks"
+    marks.mkdir()
+    async with herd.bus(Principal.CLIENT, project="p1") as bus:
+        person = Person(bus, eventually, home)
+        await person.listen()
+        async with being_killed(spawners) as killing:
+            for number in range(TASKS):
+                await person.command(SubmitTask(task=f"task-{number}", spec=task_spec(number, marks)), f"task-{number}")
+            await eventually(lambda: _ended(person) >= TASKS or killing.done(), 200)
+        await spawners.start()
+        await person.all_gone()
+        views = {view.task: view for view in await all_tasks(person)}
+        sandboxes = await _sandboxes(person)
+        await eventually(lambda: _terminated(person) >= len(sandboxes), 60)
+    check_tasks(views)
+    assert all(view.state in SANDBOX_ENDED for view in sandboxes)
+    assert not (marks / "doubles").exists(), (marks / "doubles").read_text()
+    check_marks(views, marks)
+    assert left_on_the_host(home) == []
+    assert not [event for event in person.events if "orphan" in event["type"]]
+    person.check_sequences()
+    print(f"{spawners.killed} spawners were killed, {len(sandboxes)} sandboxes were made")
+
+
+def check_tasks(views: dict[str, TaskView]) -> None:
+    assert sorted(views) == sorted(f"task-{number}" for number in range(TASKS))
+    for number in range(TASKS):
+        view = views[f"task-{number}"]
+        assert view.state in TASK_ENDED
+        assert (view.state.value, view.error_type) == earned(view, number), view
+        again = view.error_type == "worker_lost"
+        assert view.attempt == ATTEMPTS if again else view.attempt <= ATTEMPTS
+
+
+def check_marks(views: dict[str, TaskView], marks: Path) -> None:
+    """Each attempt's agent began at most once, and that of each completed task has come to its end."""
+    for task, view in views.items():
+        lines = (marks / task).read_text().splitlines() if (marks / task).exists() else []
+        begun = Counter(line for line in lines if line.startswith("begin"))
+        assert all(count == 1 for count in begun.values()), (task, lines)
+        if view.state == "completed":
+            assert lines[-1] == f"end {view.attempt}"
+
+
+def _ended(person: Person) -> int:
+    ends = {"task.completed", "task.failed"}
+    return len({event["subject"] for event in person.events if event["type"] in ends})
+
+
+def _terminated(person: Person) -> int:
+    ends = {"sandbox.terminated", "sandbox.failed"}
+    return len({event["subject"] for event in person.events if event["type"] in ends})
+
+
+async def _sandboxes(person: Person) -> list[Any]:
+    found: list[Any] = []
+    cursor = None
+    while True:
+        page = await person.bus.ask(LiveSandboxes(limit=100, cursor=cursor), "p1", timeout=2)
+        found += page.sandboxes
+        cursor = page.next_cursor
+        if cursor is None:
+            return found

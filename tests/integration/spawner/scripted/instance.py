@@ -1,0 +1,212 @@
+"""One spawner, composed as the program is, on the real broker; its runtimes, leases and clock are scripted."""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+from unittest.mock import patch
+
+from nats.js.kv import KeyValue
+
+import spawner.main
+from sandherd.bus.identity.revoking import Revoker
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.service import Asked, Service
+from sandherd.contracts.requests import AskCredential, CredentialGrant, Profile, Prune
+from sandherd.settings import Settings
+from spawner.core import Options
+from spawner.pool.decisions import kinds
+from spawner.pool.filler import Filler
+from spawner.runtimes.contract import Runtime
+from spawner.sandboxes.keeper import FOR_NOW, Keeper
+from spawner.sandboxes.kept import Kept
+from spawner.sandboxes.sweeper import Sweeper
+from spawner.tasks.scheduler import Scheduler
+from tests.integration.spawner.scripted.broker import gated
+from tests.integration.spawner.scripted.gate import Died, Gate
+from tests.integration.spawner.scripted.journal import Write
+from tests.integration.spawner.scripted.lease import ScriptedLease
+from tests.integration.spawner.scripted.runtime import ScriptedRuntime
+
+if TYPE_CHECKING:
+    from tests.integration.spawner.scripted.world import World
+
+WARM: Final = 1
+"""So many sandboxes of the profile `quick` are kept started."""
+SETTINGS: Final = Settings(
+    max_sandboxes=3,
+    max_sandboxes_per_project=2,
+    runtime_limits={"second": 1},
+    runtime="first",
+    profiles={"quick": Profile(warm=WARM)},
+    orphan_grace=60,
+    keep_ended=7200,
+    max_age=20_000,
+    max_ttl=40_000,
+)
+_PATIENCE: Final = 60.0
+
+
+class ScriptedSpawner(spawner.main.Spawner):
+    """The program's composition, with leases that the world gives."""
+
+    def __init__(self, world: "World", gate: Gate) -> None:
+        self._world = world
+        self._gate = gate
+        service = SimpleNamespace(
+            settings=SETTINGS,
+            bus=gated(world.stage.bus, gate, world.journal),
+            meters=world.stage.meters,
+            health=SimpleNamespace(add=lambda _name, _problem: None),
+        )
+
+        async def no_runtimes(_settings: Settings) -> list[Runtime]:
+            return []
+
+        super().__init__(cast("Service", service), world.stage.keys, Options(no_runtimes, world.now, 1.0))
+        self._make()
+
+    def _lease(self, key: str) -> Lease:
+        return cast("Lease", ScriptedLease(self._world.leases, key, self._gate))
+
+    def _make(self) -> None:
+        runtimes: dict[str, Runtime] = {
+            name: ScriptedRuntime(provider, self._gate) for name, provider in self._world.providers.items()
+        }
+        with patch.object(spawner.main, "settling", lambda _bus: self._world.settled):
+            core = self._core(runtimes, cast("Revoker", self._world.revoker(self._gate)))
+        self._open_for_questions(core)
+        self.core = core
+        self.parts = self._parts
+        self.schedule_lease = self._lease(spawner.main.SCHEDULER_LEASE)
+        self.scheduler = Scheduler(
+            core.live, core.queue, self.schedule_lease, intend=core.pool.intend, assigned=core.keeper.wake,
+            settled=self._world.settled, interval=1.0,
+        )  # fmt: skip
+        self.sweeper = Sweeper(
+            core.live, core.lease, core.keeper, ward=self._ward(core), kept=Kept(core.live, core.keeper),
+            runtimes=runtimes,
+        )  # fmt: skip
+        self.filler = Filler(core.live, core.lease, runtimes, kinds(core.menu), max_age=SETTINGS.max_age)
+
+
+class Instance:
+    """A spawner, and what of it goes on."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.name = name
+        self.gate = Gate(name, world.traffic)
+        self.lags = False
+        """Whether its watch is behind: it knows its own writes alone."""
+        self._world = world
+        self._fed = 0
+        self._going: set[asyncio.Task[None]] = set()
+        self._spawner = ScriptedSpawner(world, self.gate)
+        self.parts = self._spawner.parts
+        live = self._spawner.core.live
+        self._indexes: dict[str, Any] = {
+            "tasks": live.task_index, "sandboxes": live.sandbox_index, "pool": live.pool_index,
+        }  # fmt: skip
+        for bucket, index in self._indexes.items():
+            index._seen = world.stage.floors[bucket]
+            index.complete.set()
+        self._watch(self._spawner.core.keeper)
+        self.catch_up()
+
+    def _watch(self, keeper: Keeper) -> None:
+        """What leading a sandbox raises that nobody foresaw breaks the history."""
+        lead = keeper._steps.lead
+
+        async def watched(key: str) -> datetime | None:
+            try:
+                return await lead(key)
+            except (*FOR_NOW, LeaseLostError):
+                raise
+            except Exception as error:
+                self._world.unforeseen(f"leading {key}", error)
+                raise
+
+        keeper._steps = cast("Any", SimpleNamespace(lead=watched))
+
+    # --- what it does --------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """What the scheduler does each time it is woken."""
+        scheduler = self._spawner.scheduler
+        await scheduler.tick()
+        if scheduler._late.is_set():
+            scheduler._late.clear()
+            await scheduler._judge.judge_attempts(scheduler._changing(scheduler._fence))
+
+    async def sweep(self) -> None:
+        """One pass of the sweep, which wakes the keeper for all that live, and one of the pool's filler."""
+        await self._spawner.sweeper.sweep(SETTINGS.keep_ended)
+        await self._spawner.filler.fill(_PATIENCE)
+
+    async def grant(self, asked: Asked[AskCredential]) -> CredentialGrant:
+        """Answer a worker."""
+        return cast("CredentialGrant", await self.parts.answers[AskCredential](asked))
+
+    async def prune(self) -> None:
+        """Answer an operator who wants all orphans removed, now."""
+        await self.parts.answers[Prune](Asked(Prune(now=True), {"project": "fleet"}))
+
+    def take_schedule(self) -> None:
+        """The scheduler's lease is this one's from now on."""
+        cast("Any", self._spawner.schedule_lease).take()
+
+    def take_sweep(self) -> None:
+        """The sweep's lease is."""
+        cast("Any", self._spawner.core.lease).take()
+
+    # --- that it does it -----------------------------------------------------------------------------------------
+
+    @property
+    def works(self) -> bool:
+        """Whether it can be given something to do."""
+        return not self.gate.dead and not self.gate.stopped
+
+    def catch_up(self) -> None:
+        """Hear of every write since the last time, as a watch tells them."""
+        writes = self._world.journal.writes
+        if self.lags and self._fed:
+            return
+        for write in writes[self._fed :]:
+            self._hear(write)
+        self._fed = len(writes)
+
+    def _hear(self, write: Write) -> None:
+        index = self._indexes.get(write.bucket)
+        if index is not None:
+            gone = "PURGE" if write.value is None else None
+            index._take(KeyValue.Entry(write.bucket, write.key, write.value, write.revision, 0, 0, gone))
+
+    def is_at(self, what: str) -> bool:
+        """Whether it has begun this and not come to its end."""
+        return any(task.get_name() == what for task in self._going)
+
+    def begin(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Let it do this; it may never come to its end."""
+        task = asyncio.get_running_loop().create_task(self._guarded(work), name=what)
+        self._going.add(task)
+        task.add_done_callback(self._going.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Died:
+            pass
+        except (*FOR_NOW, LeaseLostError) as error:
+            self.gate.met.append(type(error).__name__)
+        except Exception as error:  # noqa: BLE001  # it breaks the history, which says so
+            self._world.unforeseen(self.name, error)
+
+    async def bury(self) -> None:
+        """End what is left of one that has died."""
+        self.gate.die()
+        await self._spawner.core.keeper.close()
+        for task in list(self._going):
+            task.cancel()
+        while self._going:
+            await asyncio.sleep(0)

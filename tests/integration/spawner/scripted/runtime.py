@@ -1,0 +1,238 @@
+"""A provider of sandboxes that does what a history says, and the runtime through which a spawner asks it.
+
+The provider outlives every spawner. It may refuse, do what it is asked without saying so, do it twice, or do it much
+later; it may lose sandboxes, and have some that nobody asked for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from spawner.runtimes.contract import (
+    Capabilities,
+    Isolation,
+    RunEnd,
+    RuntimeFailedError,
+    RuntimeFault,
+    SandboxPlan,
+    Seen,
+    WarmPlan,
+)
+from tests.integration.spawner.scripted.gate import Gate
+
+_KILLED: Final = 137
+
+
+class Fault(StrEnum):
+    """How the provider answers a request."""
+
+    LOST = "lost"
+    """It did nothing, and says nothing."""
+    UNTOLD = "untold"
+    """It did it, and says nothing."""
+    TWICE = "twice"
+    """It did it, and will do it once more, later."""
+    LATER = "later"
+    """It says nothing, and will do it later."""
+    QUOTA = "quota"
+    """It has no room."""
+    REFUSED = "refused"
+    """It will never do that."""
+
+
+class Doing(StrEnum):
+    """What a worker is at."""
+
+    WAITING = "waiting"
+    """Started beforehand; it has no identity yet."""
+    JOINING = "joining"
+    """It has not been given its credential."""
+    SERVING = "serving"
+    """It is there for whoever asked for it, and runs no agent."""
+    AGENT = "agent"
+    """Its agent runs."""
+    SAID_END = "said end"
+    """Its agent has ended and that was said, or will be when it is recovered."""
+    RECOVERING = "recovering"
+
+
+@dataclass(eq=False)
+class Box:
+    """A sandbox as it really is. Every run of a worker in it is told apart by `runs`."""
+
+    unit: str
+    project: str | None
+    since: float
+    plan: SandboxPlan | None = None
+    doing: Doing = Doing.JOINING
+    runs: int = 1
+    alive: bool = True
+    paused: bool = False
+    end: RunEnd | None = None
+    spool: list[Any] = field(default_factory=list)
+    """What its worker has written down and not said yet."""
+    ended_said: bool = False
+
+    @property
+    def runs_agent(self) -> bool:
+        """Whether an agent is at work in it."""
+        return self.alive and self.doing is Doing.AGENT
+
+    def finish(self, code: int | None) -> None:
+        """Its worker has ended."""
+        self.alive, self.paused, self.end = False, False, RunEnd(code)
+
+    def seen(self) -> Seen:
+        """What a runtime tells of it."""
+        return Seen(self.unit, alive=self.alive, runs=self.runs, end=self.end, project=self.project, since=self.since)
+
+
+class Provider:
+    """All boxes of one runtime. `drain(box)` says what is in a box's spool."""
+
+    def __init__(self, name: str, drain: Callable[[Box], None], now: Callable[[], float]) -> None:
+        self.name = name
+        self.boxes: dict[str, Box] = {}
+        self.kept: dict[str, Box] = {}
+        self.faults: dict[str, Fault] = {}
+        """What goes wrong with the next request of each kind."""
+        self.late: list[Callable[[], None]] = []
+        """What will be done later."""
+        self._drain = drain
+        self._now = now
+
+    def request(self, verb: str, effect: Callable[[], None]) -> None:
+        """Do what is asked, or what comes of it. Raises `RuntimeFailedError`."""
+        fault = self.faults.pop(verb, None)
+        if fault in {None, Fault.UNTOLD, Fault.TWICE}:
+            effect()
+        if fault in {Fault.TWICE, Fault.LATER}:
+            self.late.append(effect)
+        match fault:
+            case Fault.LOST | Fault.UNTOLD | Fault.LATER:
+                raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no answer to {verb}")
+            case Fault.QUOTA:
+                raise RuntimeFailedError(RuntimeFault.QUOTA, "there is no room")
+            case Fault.REFUSED:
+                raise RuntimeFailedError(RuntimeFault.REFUSED, "never")
+            case _:
+                pass
+
+    def create(self, plan: SandboxPlan) -> None:
+        box = self.boxes.get(plan.unit)
+        if box is None:
+            self.boxes[plan.unit] = Box(plan.unit, plan.project, self._now(), plan)
+        elif box.doing is Doing.WAITING:
+            box.plan, box.project, box.doing = plan, plan.project, Doing.JOINING
+
+    def prepare(self, plan: WarmPlan) -> None:
+        if plan.unit not in self.boxes:
+            self.boxes[plan.unit] = Box(plan.unit, None, self._now(), doing=Doing.WAITING)
+
+    def recover(self, plan: SandboxPlan) -> None:
+        box = self.boxes.get(plan.unit)
+        if box is None:
+            raise RuntimeFailedError(RuntimeFault.LOST, f"there is no {plan.unit}")
+        if not box.alive:
+            box.runs, box.alive, box.end, box.doing, box.plan = box.runs + 1, True, None, Doing.RECOVERING, plan
+
+    def stop(self, unit: str) -> None:
+        box = self.boxes.get(unit)
+        if box is None or not box.alive:
+            return
+        if box.doing in {Doing.WAITING, Doing.JOINING, Doing.RECOVERING}:
+            box.finish(_KILLED)  # it can't say anything yet
+            return
+        box.paused = False
+        self._drain(box)
+        box.finish(0)
+
+    def remove(self, unit: str) -> None:
+        self.boxes.pop(unit, None)
+
+    def keep(self, unit: str) -> None:
+        box = self.boxes.pop(unit, None)
+        if box is not None:
+            box.finish(box.end.code if box.end else _KILLED)
+            self.kept[unit] = box
+
+    def take_back(self, unit: str) -> None:
+        if unit in self.kept:
+            self.boxes[unit] = self.kept.pop(unit)
+
+    def pause(self, unit: str, *, paused: bool) -> None:
+        box = self.boxes.get(unit)
+        if box is None or not box.alive:
+            raise RuntimeFailedError(RuntimeFault.LOST, f"there is no {unit} that lives")
+        box.paused = paused
+
+
+class ScriptedRuntime:
+    """The runtime as one spawner has it: each request passes the spawner's gate."""
+
+    def __init__(self, provider: Provider, gate: Gate) -> None:
+        self.name = provider.name
+        self.capabilities = Capabilities(
+            Isolation.NONE, memory="cgroup", processes="cgroup", can_pause=True, can_prepare=True
+        )
+        self._provider = provider
+        self._gate = gate
+
+    def on_exit(self, tell: Callable[[str], None]) -> None:
+        """A history says itself when a spawner hears of an exit: by its sweep."""
+
+    async def prepare(self, plan: WarmPlan) -> None:
+        await self._ask("prepare", lambda: self._provider.prepare(plan))
+
+    async def create(self, plan: SandboxPlan) -> None:
+        await self._ask("create", lambda: self._provider.create(plan))
+
+    async def recover(self, plan: SandboxPlan) -> None:
+        await self._ask("recover", lambda: self._provider.recover(plan))
+
+    async def pause(self, unit: str) -> None:
+        await self._ask("pause", lambda: self._provider.pause(unit, paused=True))
+
+    async def resume(self, unit: str) -> None:
+        await self._ask("resume", lambda: self._provider.pause(unit, paused=False))
+
+    async def stop(self, unit: str, grace: float) -> None:
+        await self._ask("stop", lambda: self._provider.stop(unit))
+
+    async def leave(self, unit: str) -> None:
+        pass
+
+    async def look(self, unit: str) -> Seen | None:
+        async def see() -> Seen | None:
+            box = self._provider.boxes.get(unit)
+            return box.seen() if box else None
+
+        return await self._gate.act("look", see)
+
+    async def find_all(self) -> list[Seen]:
+        async def see() -> list[Seen]:
+            return [box.seen() for box in self._provider.boxes.values()]
+
+        return await self._gate.act("find_all", see)
+
+    async def remove(self, unit: str) -> None:
+        await self._ask("remove", lambda: self._provider.remove(unit))
+
+    async def keep(self, unit: str) -> None:
+        await self._ask("keep", lambda: self._provider.keep(unit))
+
+    async def find_kept(self) -> list[str]:
+        return list(self._provider.kept)
+
+    async def take_back(self, unit: str) -> None:
+        await self._ask("take_back", lambda: self._provider.take_back(unit))
+
+    async def close(self) -> None:
+        pass
+
+    async def _ask(self, verb: str, effect: Callable[[], None]) -> None:
+        async def ask() -> None:
+            self._provider.request(verb, effect)
+
+        await self._gate.act(verb, ask)

@@ -1,0 +1,96 @@
+"""Where histories take place: one broker and one loop for all of them, and a tally of what they have seen."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import Registrar, SpawnerKeys, write_secret
+from sandherd.bus.identity.minting import PROVISIONER
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.telemetry.metrics import Meters
+from tests.integration.spawner.scripted.gate import Died
+from tests.integration.spawner.scripted.world import Stage, World
+
+ENOUGH: Final = 100
+"""Of so many histories it is asked whether all that is to be proven has happened in some."""
+BUCKETS: Final = ("tasks", "sandboxes", "pool")
+STREAMS: Final = ("EVENTS", *(f"KV_{name}" for name in BUCKETS))
+EXPECTED: Final = {
+    "crash", "slow", "stop", "completed", "failed", "cancelled", "attempts after the first", "without a task",
+    "task.retry_scheduled", "warm", "task.rejected", "task.timed_out", "sandbox.paused", "sandbox.resumed",
+    "sandbox.extended", "sandbox.refused", "sandbox.failed", "sandbox.orphan_found", "sandbox.orphan_removed",
+}  # fmt: skip
+"""What a good number of histories has to have seen."""
+
+
+class Theatre:
+    """One broker and one loop for all histories; before each the broker is emptied."""
+
+    def __init__(self, directory: Path) -> None:
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        self._stack = AsyncExitStack()
+        self._meters = Meters(CollectorRegistry())
+        self.tally: Counter[str] = Counter()
+        self.run(self._open(directory))
+        self._runner.get_loop().set_exception_handler(self._told)
+
+    async def _open(self, directory: Path) -> None:
+        broker = Broker(directory)
+        await broker.start()
+        self._stack.push_async_callback(broker.kill)
+        self._provisioner = await self._stack.enter_async_context(_provisioner(broker))
+        self._keys = SpawnerKeys.read(broker.spawner_identity)
+        self._bus = await self._stack.enter_async_context(broker.bus(Principal.SPAWNER))
+
+    def _told(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), Died):
+            loop.default_exception_handler(context)
+
+    async def empty(self) -> World:
+        """A new world on an empty broker."""
+        for stream in STREAMS:
+            await self._provisioner.js.purge_stream(stream)
+        states = {name: (await self._provisioner.js.stream_info(f"KV_{name}")).state for name in BUCKETS}
+        return World(
+            Stage(self._bus, self._keys, {name: state.last_seq for name, state in states.items()}, self._meters)
+        )
+
+    def count(self, world: World) -> None:
+        """Note what happened in a world that is over."""
+        tally = self.tally
+        tally["histories"] += 1
+        tally.update(met.partition(" ")[0] for instance in world.gone + world.instances for met in instance.gate.met)
+        tally.update(str(task.state) for task in world.journal.tasks.values())
+        tally["attempts after the first"] += sum(task.attempt - 1 for task in world.journal.tasks.values())
+        tally["sandboxes"] += len(world.journal.sandboxes)
+        tally["warm"] += sum(bool(record.unit) for record in world.journal.sandboxes.values())
+        tally["without a task"] += sum(not record.task for record in world.journal.sandboxes.values())
+        tally.update(event["type"] for said in world.journal.said.values() for event in said.values())
+
+    def check_that_all_happened(self) -> None:
+        """Of a good number of histories, everything that is proven by them has happened in some."""
+        print(dict(sorted(self.tally.items())))
+        if self.tally["histories"] >= ENOUGH:
+            assert not EXPECTED - {name for name, count in self.tally.items() if count}
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(work)
+
+    def close(self) -> None:
+        self.run(self._stack.aclose())
+        self._runner.close()
+
+
+def _provisioner(broker: Broker) -> AbstractAsyncContextManager[Bus]:
+    """A connection with every right to the streams, for as long as it takes."""
+    path = broker.home / "creds" / "histories.creds"
+    write_secret(path, Registrar(broker.identity).mint_provisioner(life=86_400))
+    return Bus.open(broker.url, name="histories", identity=Identity.file(path), inbox=f"_INBOX_{PROVISIONER}")

@@ -1,0 +1,119 @@
+"""The workers in the boxes: they ask for their credential, run an agent if they may, and say what comes of it."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sandherd.bus.identity import Key, Kind
+from sandherd.bus.service import Asked
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
+from sandherd.contracts.requests import AskCredential
+from tests.integration.spawner.scripted.runtime import Box, Doing
+
+if TYPE_CHECKING:
+    from tests.integration.spawner.scripted.instance import Instance
+    from tests.integration.spawner.scripted.world import World
+
+_DRAINED: Final = 0
+_REFUSED: Final = 4
+OUTCOMES: Final[tuple[EventData, ...]] = (
+    AgentCompleted(exit_code=0),
+    AgentFailed(error="exit status 1", error_type="exit_status", exit_code=1),
+    AgentFailed(error="the worker broke", error_type="internal"),
+    AgentFailed(error="killed", error_type="signal", signal=9),
+)
+
+
+@dataclass
+class Workers:
+    """What workers do, whatever box they are in."""
+
+    world: "World"
+    outcomes: dict[str, str] = field(default_factory=dict)
+    """What each sandbox's agent came to, by the type of its first end."""
+    _said: int = 0
+
+    async def join(self, box: Box, spawner: "Instance") -> None:
+        """Ask for a credential, and go on as the answer says."""
+        plan, run = box.plan, box.runs
+        if plan is None or not box.alive or box.paused or box.doing not in {Doing.JOINING, Doing.RECOVERING}:
+            return
+        asked: Asked[Any] = Asked(
+            AskCredential(public_key=Key.new(Kind.USER).public, fence=plan.fence),
+            {"project": plan.project, "sandbox": plan.sandbox},
+        )
+        try:
+            grant = await spawner.grant(asked)
+        except ContractError:
+            self._answered(box, run, may_start=None)
+        else:
+            self._answered(box, run, may_start=grant.may_start)
+
+    def _answered(self, box: Box, run: int, *, may_start: bool | None) -> None:
+        if not box.alive or box.runs != run or box.paused:
+            return  # nobody is there any more to hear it, or it is asked again
+        if may_start is None:
+            box.finish(_REFUSED)
+        elif box.doing is Doing.RECOVERING:
+            self._recover(box)
+        elif box.doing is Doing.JOINING:
+            self._start(box) if may_start else box.finish(_DRAINED)
+
+    def _start(self, box: Box) -> None:
+        assert box.plan is not None
+        plan = box.plan
+        box.doing = Doing.AGENT if plan.task else Doing.SERVING
+        if plan.task:
+            self.world.agent_begins(box, plan)
+        started = AgentStarted(
+            timestamp=self.world.now(), sdk="command" if plan.task else "none", task=plan.task or "",
+            task_description_length=1,
+        )  # fmt: skip
+        box.spool.append(self._event(box, started))
+        self.say(box)
+
+    def _recover(self, box: Box) -> None:
+        if box.plan and box.plan.task and not box.ended_said:
+            self._end(box, AgentFailed(error="its worker was lost", error_type="worker_lost"))
+        self.say(box)
+        box.finish(_DRAINED)
+
+    def agent_ends(self, box: Box, outcome: EventData, *, said: bool) -> None:
+        """The agent is done. What its worker has not said by now, it says when it is stopped, or recovered."""
+        if not box.runs_agent or box.paused:
+            return
+        self._end(box, outcome)
+        box.doing = Doing.SAID_END
+        if said:
+            self.say(box)
+
+    def stop(self, box: Box) -> None:
+        """Asked to end: its agent is ended, and all is said."""
+        if box.runs_agent:
+            self._end(box, AgentFailed(error="it was stopped", error_type="stopped"))
+            box.doing = Doing.SAID_END
+        box.spool.append(self._event(box, AgentShutdown(reason="stopped", timestamp=self.world.now())))
+        self.say(box)
+
+    def say(self, box: Box) -> None:
+        """Give the broker what is in the spool."""
+        self.world.heard.extend(box.spool)
+        self.world.waiting_events.extend(box.spool)
+        box.spool.clear()
+
+    def _end(self, box: Box, outcome: EventData) -> None:
+        assert box.plan is not None
+        box.ended_said = True
+        self.outcomes.setdefault(box.plan.sandbox, outcome.type)
+        box.spool.append(self._event(box, outcome))
+
+    def _event(self, box: Box, data: EventData) -> Envelope[Any]:
+        assert box.plan is not None
+        self._said += 1
+        plan = box.plan
+        return wrap(
+            data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=self._said, project=plan.project,
+            subject=plan.sandbox, time=self.world.now(), sandboxid=plan.sandbox, taskid=plan.task,
+        )  # fmt: skip

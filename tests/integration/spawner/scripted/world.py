@@ -1,0 +1,279 @@
+"""A small world around real spawners: people, workers, providers, a clock. A history says what happens in it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.consuming import Dead, Delivery, Done, Outcome, Retry
+from sandherd.bus.identity import SpawnerKeys
+from sandherd.contracts.commands import Command
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.subjects import command_subject, event_subject
+from sandherd.telemetry.metrics import Meters
+from spawner.runtimes.contract import SandboxPlan
+from tests.integration.spawner.scripted.gate import Fate, Gate, Traffic
+from tests.integration.spawner.scripted.instance import Instance
+from tests.integration.spawner.scripted.journal import Journal, Limits
+from tests.integration.spawner.scripted.lease import Leases
+from tests.integration.spawner.scripted.runtime import Box, Provider
+from tests.integration.spawner.scripted.workers import Workers
+
+T = TypeVar("T")
+BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
+LIMITS: Final = Limits(total=3, project=2, runtimes={"second": 1})
+"""As in `SETTINGS`."""
+RUNTIMES: Final = ("first", "second")
+REPLICAS: Final = 2
+_SOON: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a history takes place: the connection to the broker, and metrics that nobody reads."""
+
+    bus: Bus
+    keys: SpawnerKeys
+    floors: Mapping[str, int]
+    """The last revision in each bucket before the history began."""
+    meters: Meters
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A message that a consumer will deliver, until it is acknowledged."""
+
+    delivery: Delivery
+    command: Envelope[Any]
+
+
+class Revoked:
+    """Takes keys back, and remembers which."""
+
+    def __init__(self, keys: set[str], gate: Gate) -> None:
+        self._keys = keys
+        self._gate = gate
+
+    async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
+        async def act() -> None:
+            self._keys.update(keys)
+
+        await self._gate.act("revoke", act)
+
+
+class World:
+    """Everything around the spawners, and the spawners. Each method is something that may happen."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.limits = LIMITS
+        self.traffic = Traffic()
+        self.journal = Journal(self.limits)
+        self.leases = Leases()
+        self.revoked: set[str] = set()
+        self.workers = Workers(self)
+        self.providers = {name: Provider(name, self.workers.stop, self._seconds) for name in RUNTIMES}
+        self.instances: list[Instance] = []
+        self.gone: list[Instance] = []
+        self.waiting: list[Waiting] = []
+        """Commands that are not done."""
+        self.given: list[Envelope[Any]] = []
+        """All commands that were ever given."""
+        self.done: dict[UUID, datetime] = {}
+        """When each command was done, of those that are."""
+        self.dead: list[tuple[Envelope[Any], Dead]] = []
+        self.waiting_events: list[Envelope[Any]] = []
+        self.heard: list[Envelope[Any]] = []
+        """All that workers ever said."""
+        self._clock = BEGIN
+        self._sequence = 0
+        self._started = 0
+
+    # --- time and fate -------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The time; a little later each time, as it really is."""
+        self._clock += timedelta(microseconds=10)
+        return self._clock
+
+    def _seconds(self) -> float:
+        return self.now().timestamp()
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock jumps. What is said again is said soon, and not when nobody remembers the first time."""
+        self._clock += timedelta(seconds=seconds)
+        self.waiting = [waiting for waiting in self.waiting if self._fresh(waiting.command)]
+
+    def _fresh(self, command: Envelope[Any]) -> bool:
+        done = self.done.get(command.id)
+        return done is None or self.now() - done < _SOON
+
+    def ask_again(self, number: int) -> None:
+        """A command that was done is delivered once more: its acknowledgement was lost, or it was given twice."""
+        done = [command for command in self.given if command.id in self.done and self._fresh(command)]
+        if done:
+            self.ask(done[number % len(done)])
+
+    def unforeseen(self, where: str, error: BaseException) -> None:
+        """Something was raised that no part says it raises."""
+        self.journal.broken.append(f"{where}: {error!r}")
+
+    def revoker(self, gate: Gate) -> Revoked:
+        return Revoked(self.revoked, gate)
+
+    async def settled(self) -> bool:
+        """Whether every agent event was taken in."""
+        return not self.waiting_events
+
+    # --- spawners ------------------------------------------------------------------------------------------------
+
+    def spawner(self, number: int) -> Instance | None:
+        """One of those that work; one is started if none does."""
+        able = [instance for instance in self.instances if instance.works]
+        if not able and len(self.instances) >= REPLICAS:
+            return None
+        return able[number % len(able)] if able else self.start()
+
+    def start(self) -> Instance:
+        """Another spawner."""
+        self._started += 1
+        self.instances.append(Instance(self, f"spawner {self._started}"))
+        return self.instances[-1]
+
+    async def step(self, spawner: Instance, what: str, work: Any, fate: Fate | None = None) -> None:
+        """Let this spawner do something, until it is done or goes on no more. It may be past doing anything."""
+        if not spawner.works:
+            work.close()
+            return
+        for instance in self.instances:
+            if instance.works:
+                instance.catch_up()
+        if fate:
+            spawner.gate.destine(fate)
+        spawner.begin(what, work)
+        await self.still()
+        if fate:
+            spawner.gate.destine(None)
+
+    async def still(self) -> None:
+        """Wait until nothing goes on; bury who has died."""
+        while True:
+            await self.traffic.quiet()
+            for instance in [instance for instance in self.instances if instance.gate.dead]:
+                await instance.bury()
+                self.instances.remove(instance)
+                self.gone.append(instance)
+            written = len(self.journal.writes)
+            for instance in self.instances:
+                if instance.works:
+                    instance.catch_up()
+            await self.traffic.quiet()
+            if len(self.journal.writes) == written:
+                return
+
+    async def tick(self, spawner: Instance, fate: Fate | None = None) -> None:
+        """The scheduler's turn: this spawner has its lease now."""
+        if not spawner.is_at("tick"):
+            spawner.take_schedule()
+            await self.step(spawner, "tick", spawner.tick(), fate)
+
+    async def sweep(self, spawner: Instance, fate: Fate | None = None) -> None:
+        """The sweep's turn, likewise; it wakes the keeper for all that live."""
+        if not spawner.is_at("sweep"):
+            spawner.take_sweep()
+            await self.step(spawner, "sweep", spawner.sweep(), fate)
+
+    async def prune(self, spawner: Instance, fate: Fate | None = None) -> None:
+        """Somebody wants all that is there to be looked over, now."""
+        await self.step(spawner, "prune", spawner.prune(), fate)
+
+    # --- people --------------------------------------------------------------------------------------------------
+
+    def command(self, data: Command, project: str, entity: str) -> None:
+        """Somebody asks for something."""
+        envelope = wrap(
+            data, data.type, source="/sandherd/client/test", sequence=len(self.given) + 1, project=project,
+            subject=entity, time=self.now(),
+        )  # fmt: skip
+        self.given.append(envelope)
+        self.ask(envelope)
+
+    def ask(self, envelope: Envelope[Any]) -> None:
+        """The command is to be delivered, perhaps once more."""
+        subject = command_subject(envelope.type, envelope.project)
+        delivery = Delivery(subject, envelope.to_json(), "COMMANDS", self.next_sequence(), 1, envelope.time)
+        self.waiting.append(Waiting(delivery, envelope))
+
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    async def deliver(self, waiting: Waiting, spawner: Instance, fate: Fate | None = None) -> None:
+        """A command reaches this spawner. It comes again until it is done."""
+
+        async def handle() -> None:
+            outcome = await self._outcome(spawner.parts.command(waiting.delivery))
+            if waiting in self.waiting and not isinstance(outcome, Retry):
+                self.waiting.remove(waiting)
+                self.done.setdefault(waiting.command.id, self.now())
+                if isinstance(outcome, Dead):
+                    self.dead.append((waiting.command, outcome))
+
+        waiting.delivery = waiting.delivery._replace(deliveries=waiting.delivery.deliveries + 1)
+        await self.step(spawner, "handle", handle(), fate)
+
+    async def hear(self, event: Envelope[Any], spawner: Instance, fate: Fate | None = None) -> None:
+        """An agent's event reaches this spawner, for the first time or once more."""
+        subject = event_subject(event.project, event.subject, event.type)
+        delivery = Delivery(subject, event.to_json(), "EVENTS", self.next_sequence(), 1, event.time)
+
+        async def handle() -> None:
+            outcome = await self._outcome(spawner.parts.agent(delivery))
+            if isinstance(outcome, Dead):
+                self.journal.broken.append(f"{event.type}: {outcome.problem.message}")
+            if isinstance(outcome, Done) and event in self.waiting_events:
+                self.waiting_events.remove(event)
+
+        await self.step(spawner, "handle", handle(), fate)
+
+    @staticmethod
+    async def _outcome(handling: Any) -> Outcome:
+        try:
+            return await handling  # type: ignore[no-any-return]
+        except ContractError as error:
+            return Dead(error.problem)
+
+    # --- what really is there ------------------------------------------------------------------------------------
+
+    def boxes(self) -> list[tuple[Provider, Box]]:
+        """All that any provider has."""
+        return [(provider, box) for provider in self.providers.values() for box in provider.boxes.values()]
+
+    def orphan(self, provider: Provider, name: str, project: str | None) -> None:
+        """Something appears that nobody asked for."""
+        provider.boxes[name] = Box(name, project, self._seconds())
+
+    def agent_begins(self, box: Box, plan: SandboxPlan) -> None:
+        """An agent starts: no other of its task may be at work."""
+        others = [
+            other.plan.sandbox
+            for _, other in self.boxes()
+            if other is not box and other.runs_agent and other.plan
+            and (other.plan.project, other.plan.task) == (plan.project, plan.task)
+        ]  # fmt: skip
+        if others:
+            self.journal.broken.append(f"{plan.task} runs twice at once: in {plan.sandbox} and {others}")
+
+    async def join(self, box: Box, spawner: Instance, fate: Fate | None = None) -> None:
+        """A worker asks this spawner for its credential."""
+        await self.step(spawner, "join", self.workers.join(box, spawner), fate)
+
+    async def close(self) -> None:
+        """End everything of this world."""
+        for instance in list(self.instances):
+            await instance.bury()
+        await asyncio.sleep(0)
