@@ -101,7 +101,8 @@ async def test_the_next_attempt_gets_what_the_first_has_left(spawner: Make, pers
     """Its work tree and its words, beside its own; and it can be looked into while it runs."""
     script = """
     if [ $SANDHERD_ATTEMPT = 1 ]; then echo half > work; echo trying; exit 7; fi
-    (cd $SANDHERD_PREVIOUS_DIR; cat work/work transcript) > part; mv part found; while ! test -e enough; do sleep 0.05; done
+    (cd $SANDHERD_PREVIOUS_DIR; cat work/work transcript) > part; mv part found
+    while ! test -e enough; do sleep 0.05; done
     """
     retry = {"max_attempts": 2, "first_delay_seconds": 0, "also": ["exit_status"]}
     async with spawner().running():
