@@ -3,26 +3,34 @@
 A value comes from a parameter, else the environment, else the YAML file, else the default, and its source is known.
 """
 
-import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.catalogue import Profile
 from sandherd.contracts.specs import Limits
+from sandherd.setting_texts import CONFIG_VARIABLE, MASK, as_text, from_yaml, why_unreadable
 
-CONFIG_VARIABLE: Final = "SANDHERD_CONFIG"
-"""The path of the YAML file with settings."""
+__all__ = [
+    "CONFIG_VARIABLE",
+    "MASK",
+    "Env",
+    "Loaded",
+    "Settings",
+    "Source",
+    "default_home",
+    "environment_names",
+    "load",
+]
 
 
 class Source(StrEnum):
@@ -149,9 +157,6 @@ class Settings(BaseModel):
     """How many events are stored in one transaction at the most."""
 
 
-_PLAIN: Final = TypeAdapter(Any)
-
-
 @dataclass(frozen=True)
 class Loaded:
     """The settings, and where each came from."""
@@ -164,20 +169,9 @@ class Loaded:
         rows = []
         for name, env in environment_names().items():
             hidden = env.secret and self.sources[name] is not Source.DEFAULT
-            text = MASK if hidden else _text(getattr(self.settings, name))
+            text = MASK if hidden else as_text(getattr(self.settings, name))
             rows.append((name, env.name, text, self.sources[name]))
         return rows
-
-
-MASK: Final = "********"
-_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s,]+(?=@)")
-
-
-def _text(value: Any) -> str:
-    """A value as it may be written in YAML or a variable; who is named in an address, and by what password, is not."""
-    if isinstance(value, BaseModel | dict):
-        return json.dumps(_PLAIN.dump_python(value, mode="json", exclude_none=True), ensure_ascii=False)
-    return _PASSWORD.sub(MASK, str(value))
 
 
 def environment_names() -> dict[str, Env]:
@@ -203,7 +197,7 @@ def load(
     yaml_file = yaml_file or (Path(named) if named else None)
     sources = dict.fromkeys(Settings.model_fields, Source.DEFAULT)
     for source, layer in (
-        (Source.YAML, _from_yaml(yaml_file)),
+        (Source.YAML, from_yaml(yaml_file)),
         (Source.ENVIRONMENT, _from_environment(environ)),
         (Source.PARAMETER, {name: value for name, value in (parameters or {}).items() if value is not None}),
     ):
@@ -230,38 +224,10 @@ def _structured(name: str, variable: str, text: str) -> Any:
     except yaml.YAMLError as error:
         raise ContractError(
             Code.INVALID_FIELD,
-            f"setting {name}: this is neither YAML nor JSON: {_why(error)} (from environment, {variable})",
+            f"setting {name}: this is neither YAML nor JSON: {why_unreadable(error)} (from environment, {variable})",
             field=name,
             remedy=f"set {variable} to another value, or unset it",
         ) from None
-
-
-def _from_yaml(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        document = yaml.safe_load(path.read_text()) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ContractError(
-            Code.INVALID_FIELD, f"settings file {path}: {_why(error)}", remedy=f"mend it, or unset {CONFIG_VARIABLE}"
-        ) from None
-    if not isinstance(document, dict):
-        raise ContractError(
-            Code.INVALID_FIELD,
-            f"settings file {path}: it has to be a mapping of settings",
-            remedy="write one setting in each line, as `max_sandboxes: 8`",
-        )
-    return {str(name): value for name, value in document.items()}
-
-
-def _why(error: Exception) -> str:
-    """What is wrong with a document and where, without what stands there: it may be a secret."""
-    if isinstance(error, yaml.MarkedYAMLError):
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        return f"{line}{error.problem}"
-    if isinstance(error, OSError):
-        return error.strerror or type(error).__name__
-    return "it is no text of YAML"
 
 
 def _refusal(error: ValidationError, sources: Mapping[str, Source], path: Path | None) -> ContractError:

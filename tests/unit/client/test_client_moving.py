@@ -1,5 +1,6 @@
 """Commands and copies against a played service: asked again, out of order, damaged, too large."""
 
+import asyncio
 import hashlib
 import io
 import tarfile
@@ -32,7 +33,7 @@ from sandherd.contracts.requests import (
     Upload,
     UploadChunk,
 )
-from sandherd.contracts.specs import Limits, SandboxSpec, TaskSpec
+from sandherd.contracts.specs import Limits, Retry, SandboxSpec, TaskSpec
 
 DATA = bytes(range(256)) * 1100
 """Three pieces, the last one short."""
@@ -50,6 +51,7 @@ class Played:
 
     async def ask(self, request: Any, *, timeout: float = 5.0) -> Any:
         self.asked.append(request)
+        await asyncio.sleep(0)  # as every real question does
         answers = self._answers[type(request).__name__]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
@@ -63,7 +65,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(done: bool = True, **more: Any) -> FileWritten:  # how the answer has it
-    return FileWritten(**{"path": "x", "size": len(DATA), "sha256": SHA, "done": done} | more)
+    return FileWritten.model_validate({"path": "x", "size": len(DATA), "sha256": SHA, "done": done} | more)
 
 
 async def test_a_large_file_goes_in_pieces_and_each_is_repeated(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ TASK: dict[str, Any] = {"text": "x", "harness": {"argv": ["true"]}}
         (SandboxSpec(profile="large"), "spec.profile", "there is: none"),
         (SandboxSpec(limits=Limits(memory_mb=2048)), "spec.limits.memory_mb", "at most 1024"),
         (SandboxSpec(ttl_seconds=7200), "spec.ttl_seconds", "at most 3600"),
-        (TaskSpec(**TASK, retry={"max_attempts": 6}), "spec.retry.max_attempts", "at most 5"),
+        (TaskSpec(**TASK, retry=Retry(max_attempts=6)), "spec.retry.max_attempts", "at most 5"),
     ],
 )
 def test_what_is_not_to_be_had_here_is_said_with_what_is(spec: SandboxSpec, field: str, says: str) -> None:

@@ -1,0 +1,55 @@
+"""How settings are written: read from YAML, and shown, without a secret in what is said of them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, TypeAdapter
+
+from sandherd.contracts.errors import Code, ContractError
+
+CONFIG_VARIABLE: Final = "SANDHERD_CONFIG"
+"""The path of the YAML file with settings."""
+MASK: Final = "********"
+_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s,]+(?=@)")
+_PLAIN: Final = TypeAdapter(Any)
+
+
+def as_text(value: Any) -> str:
+    """A value as it may be written in YAML or a variable; who is named in an address, and by what password, is not."""
+    if isinstance(value, BaseModel | dict):
+        return json.dumps(_PLAIN.dump_python(value, mode="json", exclude_none=True), ensure_ascii=False)
+    return _PASSWORD.sub(MASK, str(value))
+
+
+def from_yaml(path: Path | None) -> dict[str, Any]:
+    """The settings in a file, none without one. Raises `ContractError` that names the file."""
+    if path is None:
+        return {}
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            f"settings file {path}: {why_unreadable(error)}",
+            remedy=f"mend it, or unset {CONFIG_VARIABLE}",
+        ) from None
+    if not isinstance(document, dict):
+        raise ContractError(
+            Code.INVALID_FIELD,
+            f"settings file {path}: it has to be a mapping of settings",
+            remedy="write one setting in each line, as `max_sandboxes: 8`",
+        )
+    return {str(name): value for name, value in document.items()}
+
+
+def why_unreadable(error: Exception) -> str:
+    """What is wrong with a document and where, without what stands there: it may be a secret."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        return f"{line}{error.problem}"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "it is no text of YAML"
