@@ -192,7 +192,7 @@ def configuration() -> str:
     )
     return page(
         "Configuration",
-        "libs/sandherd/settings.py",
+        "libs/sandherd/settings/model.py",
         "A parameter goes before the environment, the environment before the YAML file, and that before the default.\n"
         "`sandherd config show` says what holds and where it came from. Times are in seconds.\n"
         "A setting with parts, as `profiles`, is written in a variable as YAML or JSON, as in the file.\n",

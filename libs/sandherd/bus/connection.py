@@ -221,11 +221,17 @@ class Bus:
             raise PublishFailedError(f"{subject}: {error!r}") from error
 
     async def publish_stored(
-        self, subject: str, payload: bytes, *, msg_id: str, headers: Mapping[str, str] | None = None
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        msg_id: str,
+        headers: Mapping[str, str] | None = None,
+        while_full: bool = True,
     ) -> PubAck:
-        """Publish until the broker has acknowledged, however long it is away or full.
+        """Publish until the broker has acknowledged, however long it is away, and with `while_full` however long full.
 
-        Raises `PublishRefusedError` and `SubjectFullError` only.
+        Raises `PublishRefusedError` and `SubjectFullError`, and without `while_full` also `StreamFullError`.
         """
         attempt = 0
         while True:
@@ -235,16 +241,18 @@ class Bus:
             except ConnectionLostError:
                 continue
             except PublishFailedError as error:
+                if isinstance(error, StreamFullError) and not while_full:
+                    raise
                 _log.warning("not acknowledged yet", subject=subject, attempt=attempt, error=str(error))
                 if self.closed:
                     raise
             await asyncio.sleep(full_jitter(attempt))
             attempt += 1
 
-    async def publish_event(self, event: Envelope[Any]) -> PubAck:
-        """Say an event, until the broker has it."""
+    async def publish_event(self, event: Envelope[Any], *, while_full: bool = True) -> PubAck:
+        """Say an event, until the broker has it; see `publish_stored`."""
         subject = event_subject(event.project, event.subject, event.type)
-        return await self.publish_stored(subject, event.to_json(), msg_id=str(event.id))
+        return await self.publish_stored(subject, event.to_json(), msg_id=str(event.id), while_full=while_full)
 
     async def publish_command(self, command: Envelope[Any]) -> PubAck:
         """Give a command, until the broker has it."""

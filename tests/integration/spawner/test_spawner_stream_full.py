@@ -11,6 +11,7 @@ import pytest
 from sandherd.bus.connection import Bus, StreamFullError
 from sandherd.bus.provision import stream_config
 from sandherd.bus.service import Service
+from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -98,4 +99,24 @@ async def test_what_a_worker_says_meanwhile_waits_in_its_spool(small: Broker, sp
         assert (await person.ended(task)).state == "completed"
         await person.hears(sandbox, "agent.completed")
         await person.hears(task, "task.completed")
+        person.check_sequences()
+
+
+async def test_a_sandbox_is_ended_while_the_stream_is_full(small: Broker, spawner: Spawner, person: Any) -> None:
+    """Its processes end without waiting until that can be said; it is said when there is room, without a gap."""
+    async with (
+        small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder,
+        spawner(isolation="none").running(),
+    ):
+        task = await person.submit(["sh", "-c", "echo $$ > pid; exec sleep 600"])
+        sandbox = (await person.reaches(task, "running")).sandbox
+        written = person.home / "sandboxes" / sandbox / "work" / "pid"
+        agent = Path("/proc", (await person.eventually(lambda: written.exists() and written.read_text())).strip())
+        await person.hears(sandbox, "sandbox.running")
+        await fill_up(flooder)
+        await person.command(TerminateSandbox(sandbox=sandbox, reason="enough"), sandbox)
+        await person.eventually(lambda: not agent.exists())
+        assert "sandbox.stopping" not in person.types(sandbox)
+        await give_room(small)
+        await person.hears(sandbox, "sandbox.terminated")
         person.check_sequences()

@@ -9,6 +9,7 @@ import nats.js.errors
 from nats.js.kv import KeyValue
 
 from sandherd.bus.connection import Bus
+from sandherd.bus.errors import StreamFullError
 from sandherd.telemetry import logs
 from spawner.records.record import Record, read_said
 from spawner.turns import Turns
@@ -100,17 +101,31 @@ class Store(Generic[RecordT]):
     async def flush(self, held: Held[RecordT]) -> Held[RecordT]:
         """Publish what the record says and has not published, then note that. Safe to repeat.
 
+        What a full stream refuses stays in the outbox for another time: a sandbox must be ended all the same.
+
         One at a time for each record: the broker keeps no event twice, but who listens along would hear it twice.
         """
         async with self._turns.of(held.record.key):
             latest = await self.load(held.record.key) if held.record.outbox else held
             if latest is None or not latest.record.outbox:
                 return latest or held
-            for document in latest.record.outbox:
-                await self._bus.publish_event(read_said(document))
-            published = frozenset(latest.record.outbox)
+            published = await self._publish(latest.record)
+            if not published:
+                return latest
             cleared = await self.change(latest.record.key, lambda record, _: _cleared(record, published))
             return cleared or latest
+
+    async def _publish(self, record: RecordT) -> frozenset[str]:
+        """Publish in order as far as the stream has room, and return what was published."""
+        published: list[str] = []
+        for document in record.outbox:
+            try:
+                await self._bus.publish_event(read_said(document), while_full=False)
+            except StreamFullError as error:
+                _log.warning("not said yet", bucket=self._bucket, key=record.key, error=str(error))
+                break
+            published.append(document)
+        return frozenset(published)
 
     async def remove(self, held: Held[RecordT]) -> bool:
         """Remove a record that nobody needs any more, if it is still as it was. Returns whether it was removed."""
