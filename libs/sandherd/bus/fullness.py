@@ -9,6 +9,7 @@ import nats.errors
 import nats.js.errors
 
 from sandherd.bus.connection import Bus
+from sandherd.bus.together import end
 from sandherd.telemetry.metrics import Meters
 
 WORTH_A_LOOK: Final = 0.8
@@ -72,10 +73,15 @@ class Fullness:
             await asyncio.sleep(_MEASURED_EVERY)
 
     async def _measure(self, bus: Bus, stream: str) -> None:
+        reading = asyncio.create_task(read_fill(bus, stream))
         try:
-            fill = await read_fill(bus, stream)
+            # Waited for from outside: within it nats-py may swallow a cancellation, and a stop would take seconds.
+            await asyncio.wait([reading])
+            fill = reading.result()
         except _UNANSWERED:
             return  # away, which other parts say of themselves
+        finally:
+            await end([reading])
         self._fills[stream] = fill
         self._meters.set("sandherd_stream_fill_ratio", fill.ratio, stream=stream)
 
