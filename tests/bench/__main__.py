@@ -5,6 +5,7 @@ Prints a table and writes `build/bench.json`: `{name: {value, unit, baseline, ra
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
@@ -12,13 +13,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
 
 from sandherd.client import Context, Herd
 from sandherd.stack.control import down, up
-from tests.bench import delivery, spawning
+from tests.bench import delivery, queueing, scheduling, spawning, starting
 from tests.bench.agents import listening_agent
 from tests.bench.delivery import Spread
 
@@ -38,41 +40,66 @@ def latency(ours: Spread, baseline: Spread) -> Figure:
     }
 
 
-def rate(ours: float, baseline: float) -> Figure:
-    """A rate in events per second; the ratio is ours to the baseline's."""
-    return {"value": round(ours), "unit": "events/s", "baseline": round(baseline), "ratio": round(ours / baseline, 3)}
+def rate(ours: float, baseline: float, unit: str = "events/s") -> Figure:
+    """A rate; the ratio is ours to the baseline's."""
+    return {"value": round(ours), "unit": unit, "baseline": round(baseline), "ratio": round(ours / baseline, 3)}
+
+
+def median_ratio(ours: Spread, baseline: Spread) -> Figure:
+    """The same as `latency`, with the ratio of the medians: of few times the 99th percentile is one of them."""
+    return latency(ours, baseline) | {"ratio": round(ours.p50 / baseline.p50, 3), "ratio_of": "p50"}
 
 
 @asynccontextmanager
-async def stack() -> AsyncIterator[Herd]:
-    """A whole stack of its own, and a client of it."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+async def stack(told: Mapping[str, str] | None = None) -> AsyncIterator[tuple[Herd, Path]]:
+    """A whole stack of its own, told these settings; a client of it, and where it is."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory, patch.dict(os.environ, told or {}):
         home = Path(directory)
         await up(home)
         try:
             async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
-                yield herd
+                yield herd, home
         finally:
             await down(home)
 
 
 async def on_the_stack() -> dict[str, Figure]:
     """The figures that a whole stack is needed for."""
-    async with stack() as herd:
+    async with stack() as (herd, _):
         submitted = await spawning.measure_submit(herd)
         async with listening_agent(herd) as (sandbox, arrival):
             sent = await delivery.measure_relay(herd.connection.bus, herd.project, sandbox, arrival)
     by_hand = await spawning.measure_by_hand()
     polled = await delivery.measure_poll()
-    start = latency(submitted, by_hand) | {"ratio": round(submitted.p50 / by_hand.p50, 3), "ratio_of": "p50"}
-    return {"message.delivery": latency(sent, polled), "spawn.start": start}
+    return {"message.delivery": latency(sent, polled), "spawn.start": median_ratio(submitted, by_hand)}
+
+
+async def of_the_queue() -> dict[str, Figure]:
+    """What the queue takes, with a runtime that does nothing, with a thousand tasks in it, and without a broker."""
+    ours, baseline = await queueing.measure_queue()
+    many, few = scheduling.measure_decisions()
+    async with stack(starting.SETTINGS) as (herd, home):
+        by_hand = await spawning.measure_by_hand()
+        empty = await starting.measure_start(herd)
+        warm = await starting.measure_start(herd, profile=starting.WARM)
+        await starting.crowd_in(home)
+        crowded = await starting.measure_start(herd)
+    return {
+        "queue.throughput": rate(ours, baseline, "tasks/s"),
+        "scheduling.decision": {
+            "value": round(many, 1), "unit": "µs", "baseline": round(few, 1), "ratio": round(many / few, 3),
+        },
+        "spawn.start_empty": median_ratio(empty, by_hand),
+        "spawn.start_1000": median_ratio(crowded, empty),
+        "spawn.warm": median_ratio(warm, empty),
+    }  # fmt: skip
 
 
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
     from tests.bench import ingest
 
-    return await ingest.figures(rate, latency) | await on_the_stack()
+    return await ingest.figures(rate, latency) | await on_the_stack() | await of_the_queue()
 
 
 def show(figures: Mapping[str, Figure], seconds: float) -> None:

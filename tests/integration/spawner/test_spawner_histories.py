@@ -43,6 +43,7 @@ from sandherd.contracts.commands import (
     TerminateSandbox,
 )
 from sandherd.telemetry import logs
+from spawner.sandboxes.record import SandboxRecord
 from tests.integration.spawner.scripted.gate import Fate, Kind
 from tests.integration.spawner.scripted.runtime import Doing, Fault
 from tests.integration.spawner.scripted.settling import go_on, settle
@@ -53,6 +54,7 @@ from tests.integration.spawner.scripted.world import RUNTIMES, World
 HISTORIES_QUICK: Final = 250
 STEPS: Final = 40
 PHASES: Final = [Phase.generate] if "SANDHERD_NO_SHRINK" in os.environ else [Phase.generate, Phase.shrink]
+FITTING: Final = {"pause": "running", "resume": "paused", "extend": "running"}
 VERBS: Final = ("create", "create", "recover", "stop", "remove", "pause", "resume", "prepare")
 
 few = st.one_of(st.none(), st.builds(Fate, st.sampled_from(Kind), st.integers(1, 14)))
@@ -102,7 +104,7 @@ class Histories(RuleBasedStateMachine):
         self.tasks: list[tuple[str, str]] = []
         self.sandboxes: list[tuple[str, str]] = []
 
-    @initialize(specs=st.lists(tasks, min_size=1, max_size=3), rounds=st.integers(0, 2))
+    @initialize(specs=st.lists(tasks, min_size=1, max_size=3), rounds=st.integers(0, 3))
     def begin(self, specs: list[tuple[str, dict[str, Any]]], rounds: int) -> None:
         """Something is going on already."""
         for project, spec in specs:
@@ -139,22 +141,37 @@ class Histories(RuleBasedStateMachine):
         spec = SandboxSpec(runtime=runtime, ttl_seconds=ttl)
         self.world.command(CreateSandbox(sandbox=name, spec=spec), project, name)
 
-    @rule(number=which, what=st.sampled_from(["terminate", "freeze", "freeze", "extend"]), spawner=which, fate=few)
+    @rule(number=which, what=st.sampled_from(["terminate", "pause", "resume", "extend"]), spawner=which, fate=few)
     def command_sandbox(self, number: int, what: str, spawner: int, fate: Fate | None) -> None:
-        """One that lives, if any does; the command is delivered at once."""
+        """One for which it makes sense, if there is one; the command is delivered at once."""
         records = list(self.world.journal.live()) or list(self.world.journal.sandboxes.values())
         one = self.world.spawner(spawner)
         if not records or not one:
             return
-        record = records[number % len(records)]
+        fitting = [record for record in records if record.state == FITTING.get(what)]
+        record = (fitting or records)[number % len(fitting or records)]
         name = record.sandbox
         command = {
             "terminate": TerminateSandbox(sandbox=name, reason="dead"),
-            "freeze": ResumeSandbox(sandbox=name) if record.pause_wanted else PauseSandbox(sandbox=name),
+            "pause": PauseSandbox(sandbox=name),
+            "resume": ResumeSandbox(sandbox=name),
             "extend": ExtendSandbox(sandbox=name, seconds=300),
         }[what]
         self.world.command(command, record.project, name)
         self.run(self.world.deliver(self.world.waiting[-1], one, fate))
+
+    def running(self) -> list[SandboxRecord]:
+        return [record for record in self.world.journal.live() if record.state in {"running", "paused"}]
+
+    @precondition(lambda self: self.running())
+    @rule(number=which, spawner=which, fate=few, other=few)
+    def freeze_for_a_while(self, number: int, spawner: int, fate: Fate | None, other: Fate | None) -> None:
+        record = self.running()[number % len(self.running())]
+        for command, meeting in ((PauseSandbox, fate), (ResumeSandbox, other)):
+            one = self.world.spawner(spawner)
+            if one:
+                self.world.command(command(sandbox=record.sandbox), record.project, record.sandbox)
+                self.run(self.world.deliver(self.world.waiting[-1], one, meeting))
 
     @precondition(lambda self: self.world.given)
     @rule(number=which)
@@ -283,8 +300,8 @@ class Histories(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Left alone, everything ends as it should."""
         try:
-            if not self.world.journal.broken:
-                self.theatre.run(settle(self.world))
+            self.world.journal.check()
+            self.theatre.run(settle(self.world))
         finally:
             self.theatre.run(self.world.close())
             self.theatre.count(self.world)

@@ -99,6 +99,7 @@ class Instance:
         self.gate = Gate(name, world.traffic)
         self.lags = False
         """Whether its watch is behind: it knows its own writes alone."""
+        self.lagged = 0
         self._world = world
         self._fed = 0
         self._going: set[asyncio.Task[None]] = set()
@@ -171,6 +172,7 @@ class Instance:
         """Hear of every write since the last time, as a watch tells them."""
         writes = self._world.journal.writes
         if self.lags and self._fed:
+            self.lagged += self._fed < len(writes)
             return
         for write in writes[self._fed :]:
             self._hear(write)

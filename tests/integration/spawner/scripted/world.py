@@ -16,7 +16,7 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.subjects import command_subject, event_subject
 from sandherd.telemetry.metrics import Meters
 from spawner.runtimes.contract import SandboxPlan
-from tests.integration.spawner.scripted.gate import Fate, Gate, Traffic
+from tests.integration.spawner.scripted.gate import Fate, Gate, Kind, Traffic
 from tests.integration.spawner.scripted.instance import Instance
 from tests.integration.spawner.scripted.journal import Journal, Limits
 from tests.integration.spawner.scripted.lease import Leases
@@ -144,6 +144,12 @@ class World:
         self.instances.append(Instance(self, f"spawner {self._started}"))
         return self.instances[-1]
 
+    def _count_stale(self) -> None:
+        """Whoever waits, or stands still, or lags, decides by what was so before."""
+        met = [what for instance in self.gone + self.instances for what in instance.gate.met]
+        lagging = sum(instance.lagged for instance in self.gone + self.instances)
+        self.journal.stale = lagging + sum(what.startswith((Kind.SLOW, Kind.STOP)) for what in met)
+
     async def step(self, spawner: Instance, what: str, work: Any, fate: Fate | None = None) -> None:
         """Let this spawner do something, until it is done or goes on no more. It may be past doing anything."""
         if not spawner.works:
@@ -156,6 +162,7 @@ class World:
             spawner.gate.destine(fate)
         spawner.begin(what, work)
         await self.still()
+        self._count_stale()
         if fate:
             spawner.gate.destine(None)
 

@@ -1,0 +1,193 @@
+"""How many tasks a second go through the queue, with a runtime that does nothing.
+
+Ours: commands taken, records written, turns given, sandboxes led from their request to their end, all events said; a
+runtime whose sandboxes say at once that they have started and are done. The baseline: the same commands, published and
+read back from their stream by the same consumer, and nothing done. One broker, one process, one after the other.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.connection import Identity as Voice
+from sandherd.bus.consuming import DONE, Delivery, Outcome, consume
+from sandherd.bus.health import Health
+from sandherd.bus.identity import Registrar, write_secret
+from sandherd.bus.identity.claims import user
+from sandherd.bus.identity.keys import Key, Kind
+from sandherd.bus.permissions import Permissions
+from sandherd.contracts.commands import CommandHarness, SubmitTask, TaskSpec
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentCompleted, AgentStarted
+from sandherd.contracts.subjects import PREFIX, Principal
+from sandherd.settings import Settings
+from sandherd.stack.broker import Broker
+from spawner.main import compose
+from spawner.runtimes.contract import Capabilities, Isolation, RunEnd, Runtime, SandboxPlan, Seen, WarmPlan
+
+PROJECT: Final = "bench"
+_AT_ONCE: Final = 100
+_MOST: Final = 10_000
+_WITHIN: Final = 300.0
+
+
+class NothingRuntime:
+    """Sandboxes that are done as soon as they are asked for. `voice` may say anything that agents say."""
+
+    name = "process"
+    capabilities = Capabilities(Isolation.NONE, memory="rlimit", processes="none")
+
+    def __init__(self, voice: Bus) -> None:
+        self._voice = voice
+        self._there: dict[str, Seen] = {}
+        self._saying: set[asyncio.Task[None]] = set()
+
+    def on_exit(self, tell: Callable[[str], None]) -> None:
+        """None ends unasked."""
+
+    async def create(self, plan: SandboxPlan) -> None:
+        if plan.unit not in self._there:
+            self._there[plan.unit] = Seen(plan.unit, alive=True, runs=1, project=plan.project)
+            saying = asyncio.create_task(self._say_all(plan))
+            self._saying.add(saying)
+            saying.add_done_callback(self._saying.discard)
+
+    async def _say_all(self, plan: SandboxPlan) -> None:
+        started = AgentStarted(timestamp=datetime.now(UTC), sdk="command", task="", task_description_length=0)
+        for sequence, data in enumerate((started, AgentCompleted(exit_code=0)), 1):
+            await self._voice.publish_event(_said(plan, data, sequence))
+
+    async def stop(self, unit: str, grace: float) -> None:
+        if unit in self._there:
+            self._there[unit] = Seen(unit, alive=False, runs=1, end=RunEnd(0))
+
+    async def look(self, unit: str) -> Seen | None:
+        return self._there.get(unit)
+
+    async def find_all(self) -> list[Seen]:
+        return list(self._there.values())
+
+    async def remove(self, unit: str) -> None:
+        self._there.pop(unit, None)
+
+    async def leave(self, unit: str) -> None: ...
+
+    async def find_kept(self) -> list[str]:
+        return []
+
+    async def close(self) -> None: ...
+
+    async def prepare(self, plan: WarmPlan) -> None:
+        raise NotImplementedError
+
+    async def recover(self, plan: SandboxPlan) -> None:
+        raise NotImplementedError
+
+    async def pause(self, unit: str) -> None:
+        raise NotImplementedError
+
+    async def resume(self, unit: str) -> None:
+        raise NotImplementedError
+
+    async def keep(self, unit: str) -> None:
+        raise NotImplementedError
+
+    async def take_back(self, unit: str) -> None:
+        raise NotImplementedError
+
+
+def _said(plan: SandboxPlan, data: EventData, sequence: int) -> Envelope[Any]:
+    return wrap(
+        data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=sequence, project=plan.project,
+        subject=plan.sandbox, time=datetime.now(UTC), sandboxid=plan.sandbox, taskid=plan.task,
+    )  # fmt: skip
+
+
+async def measure_queue(count: int = 2000) -> tuple[float, float]:
+    """Tasks a second through the spawner, and commands a second through the stream alone."""
+    count = min(count, _MOST)
+    with tempfile.TemporaryDirectory(prefix="queue-") as directory:
+        async with Broker(Path(directory)) as broker, broker.bus(Principal.CLIENT, project=PROJECT) as client:
+            baseline = await _through_the_stream(broker, client, count)
+            async with _voice(broker) as voice:
+                ours = await _through_the_spawner(broker, client, voice, count)
+    return ours, baseline
+
+
+async def _through_the_stream(broker: Broker, client: Bus, count: int) -> float:
+    left, over = count, asyncio.Event()
+
+    async def take(_delivery: Delivery) -> Outcome:
+        nonlocal left
+        left -= 1
+        if not left:
+            over.set()
+        return DONE
+
+    async with broker.bus(Principal.SPAWNER) as bus:
+        reading = asyncio.create_task(consume(bus, "spawner-commands", take, health=Health(), concurrency=16))
+        try:
+            return await _rate(client, "stream", count, over)
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+
+async def _through_the_spawner(broker: Broker, client: Bus, voice: Bus, count: int) -> float:
+    async def runtimes(_settings: Settings) -> Sequence[Runtime]:
+        return [NothingRuntime(voice)]
+
+    settings = broker.settings(Principal.SPAWNER, max_sandboxes=64, home=broker.home / "spawner")
+    done, over = set[str](), asyncio.Event()
+
+    async def on_completed(msg: Msg) -> None:
+        done.add(msg.subject)
+        if len(done) == count:
+            over.set()
+
+    await client.client.subscribe(f"{PREFIX}.event.{PROJECT}.*.task.completed", cb=on_completed)
+    await client.client.flush()
+    async with compose(settings, runtimes=runtimes).running():
+        return await _rate(client, "spawner", count, over)
+
+
+async def _rate(client: Bus, name: str, count: int, over: asyncio.Event) -> float:
+    """Give so many commands, and wait until it is over."""
+    commands = [_submission(f"{name}-{number}") for number in range(count)]
+    begun = time.perf_counter()
+    for start in range(0, count, _AT_ONCE):
+        await asyncio.gather(*map(client.publish_command, commands[start : start + _AT_ONCE]))
+    async with asyncio.timeout(_WITHIN):
+        await over.wait()
+    return count / (time.perf_counter() - begun)
+
+
+def _submission(task: str) -> Envelope[Any]:
+    spec = TaskSpec(text="nothing", harness=CommandHarness(argv=["true"]))
+    return wrap(
+        SubmitTask(task=task, spec=spec), SubmitTask.type, source="/sandherd/client/bench", sequence=1,
+        project=PROJECT, subject=task, time=datetime.now(UTC),
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def _voice(broker: Broker) -> AsyncIterator[Bus]:
+    """A connection that may say anything that agents say: a worker's may speak for its own sandbox alone."""
+    key, registrar = Key.new(Kind.USER), Registrar(broker.identity)
+    body = user(
+        key.public, name="bench-voice", account=registrar._account(Principal.SPAWNER), principal=Principal.OPERATOR,
+        permissions=Permissions(publish=("sandherd.v1.event.>",), subscribe=("_INBOX_bench-voice.>",)),
+    )  # fmt: skip
+    path = broker.home / "creds" / "bench-voice.creds"
+    write_secret(path, registrar._file(body, key, "services"))
+    async with Bus.open(broker.url, name="bench-voice", identity=Voice.file(path), inbox="_INBOX_bench-voice") as bus:
+        yield bus

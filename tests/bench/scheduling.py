@@ -1,0 +1,83 @@
+"""What one scheduling decision costs, with few tasks that wait and with many: the queue alone, without a broker.
+
+A decision is all that the queue does when a sandbox has ended: it is told so, says whose turn it is, is told of that
+task and its new sandbox, and of a task that is submitted in its place, so that as many wait as before.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Any, Final
+
+from sandherd.contracts.requests import SandboxView
+from sandherd.contracts.states import SandboxState, TaskState
+from spawner.tasks.queue import Queue
+from spawner.tasks.record import TaskFacts
+from spawner.tasks.room import Allowed
+
+FEW: Final = 100
+MANY: Final = 10_000
+_PROJECTS: Final = 20
+_BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+class Line:
+    """A queue in which always as many tasks wait. `took` is what the queue took so far, in seconds."""
+
+    def __init__(self, waiting: int, live: int = 8) -> None:
+        self._random = random.Random(1)
+        self._number = 0
+        self._live: list[str] = []
+        self._now = _BEGIN
+        self._queue = Queue(Allowed(total=live, project=live // 2), age=3600)
+        self.took = 0.0
+        for _ in range(waiting):
+            self._submit()
+        self._begin_all()
+
+    def decide(self) -> float:
+        """One decision, and what belongs to it. Returns what it took, in seconds."""
+        self.took = 0.0
+        self._now += timedelta(milliseconds=10)
+        self._timed(self._queue.remove_sandbox, self._live.pop(0))
+        self._begin_all()
+        return self.took
+
+    def _begin_all(self) -> None:
+        while (task := self._timed(self._queue.next, self._now)) is not None:
+            self._begin(task)
+            self._submit()
+
+    def _begin(self, task: TaskFacts) -> None:
+        sandbox = SandboxView(
+            project=task.project, sandbox=f"sbx-{task.task}", state=SandboxState.REQUESTED, task=task.task,
+            runtime=task.runtime, requested_at=self._now,
+        )  # fmt: skip
+        assigned = task.model_copy(update={"state": TaskState.ASSIGNED, "sandbox": sandbox.sandbox})
+        self._live.append(f"{task.project}.{sandbox.sandbox}")
+        self._timed(self._queue.change_sandbox, self._live[-1], sandbox)
+        self._timed(self._queue.change_task, f"{task.project}.{task.task}", assigned)
+
+    def _submit(self) -> None:
+        self._number += 1
+        name, project = f"task-{self._number}", f"p{self._random.randrange(_PROJECTS)}"
+        task = TaskFacts(
+            project=project, task=name, state=TaskState.PENDING, runtime="process", submitted_at=self._now,
+            priority=self._random.choice(("critical", "high", "normal", "low")),
+        )  # fmt: skip
+        self._timed(self._queue.change_task, f"{project}.{name}", task)
+
+    def _timed(self, call: Callable[..., Any], *given: Any) -> Any:
+        begun = time.perf_counter()
+        answer = call(*given)
+        self.took += time.perf_counter() - begun
+        return answer
+
+
+def measure_decisions(*, count: int = 2000) -> tuple[float, float]:
+    """Microseconds for one decision (the median) with many that wait, and with few; measured in turns."""
+    many, few = Line(MANY), Line(FEW)
+    took = [(many.decide(), few.decide()) for _ in range(min(count, 20_000))]
+    return median(first for first, _ in took) * 1e6, median(second for _, second in took) * 1e6

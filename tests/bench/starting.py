@@ -1,0 +1,75 @@
+"""How long it takes from `submit` to `agent.started` on a whole stack: with an empty queue, a long one, a warm pool.
+
+The long queue is a thousand tasks of another project that wait for room; what is measured is what they cost others.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Final
+
+from nats.aio.msg import Msg
+
+from sandherd.client import Context, Herd
+from sandherd.client.herd import new_task
+from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.subjects import PREFIX
+from tests.bench.delivery import Spread, spread
+
+CROWD: Final = "crowd"
+WARM: Final = "warm"
+SETTINGS: Final = {
+    "SANDHERD_PROJECT_LIMITS": f"{{{CROWD}: 0}}",
+    "SANDHERD_PROFILES": f"{{{WARM}: {{warm: 2}}}}",
+}
+"""What the stack is told: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
+WITHIN: Final = 60.0
+_AT_MOST: Final = 200
+_AT_ONCE: Final = 100
+
+
+async def measure_start(herd: Herd, *, count: int = 20, profile: str | None = None) -> Spread:
+    """Submit one task after the other, each to the end of its sandbox; the time is that to `agent.started`."""
+    took = []
+    for number in range(min(count, _AT_MOST) + 1):
+        seconds = await _start(herd, profile)
+        if number:  # the first one warms the file cache
+            took.append(seconds)
+    return spread(took)
+
+
+async def _start(herd: Herd, profile: str | None) -> float:
+    task, took = new_task(), 0.0
+    spec = TaskSpec(text="nothing", harness=CommandHarness(argv=["true"]), profile=profile)
+    async with asyncio.timeout(WITHIN), herd.follow(task=task, fresh=True) as events:
+        begun = time.perf_counter()
+        await herd.submit(spec, task=task)
+        async for event in events:
+            if event.type == "agent.started":
+                took = time.perf_counter() - begun
+    return took
+
+
+async def crowd_in(home: Path, count: int = 1000) -> None:
+    """Have so many tasks of the crowd's project wait at the stack there; returns when all of them do."""
+    async with Herd.connect(Context.resolve(home=home, environ={"SANDHERD_PROJECT": CROWD})) as crowd:
+        await _fill(crowd, count)
+
+
+async def _fill(herd: Herd, count: int) -> None:
+    waiting, all_wait = set[str](), asyncio.Event()
+
+    async def on_submitted(msg: Msg) -> None:
+        waiting.add(msg.subject)
+        if len(waiting) == count:
+            all_wait.set()
+
+    bus = herd.connection.bus
+    heard = await bus.client.subscribe(f"{PREFIX}.event.{CROWD}.*.task.submitted", cb=on_submitted)
+    await bus.client.flush()
+    spec = TaskSpec(text="nothing", harness=CommandHarness(argv=["true"]), priority="critical")
+    for start in range(0, count, _AT_ONCE):
+        await asyncio.gather(*(herd.submit(spec, task=f"task-{start + number}") for number in range(_AT_ONCE)))
+    async with asyncio.timeout(WITHIN):
+        await all_wait.wait()
+    await heard.unsubscribe()
