@@ -49,6 +49,8 @@ class Waiting:
 
     delivery: Delivery
     command: Envelope[Any]
+    first_at: datetime | None = None
+    """When it was delivered first."""
 
 
 class Revoked:
@@ -105,7 +107,9 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         """The clock jumps. What is said again is said soon, and not when nobody remembers the first time."""
-        self._clock += timedelta(seconds=seconds)
+        # What was delivered and is not done comes again in seconds: not when its task was forgotten.
+        begun = [waiting.first_at + _SOON for waiting in self.waiting if waiting.first_at]
+        self._clock = max(self._clock, min([self._clock + timedelta(seconds=seconds), *begun]))
         self.waiting = [waiting for waiting in self.waiting if self._fresh(waiting.command)]
 
     def _fresh(self, command: Envelope[Any]) -> bool:
@@ -230,6 +234,7 @@ class World:
                 if isinstance(outcome, Dead):
                     self.dead.append((waiting.command, outcome))
 
+        waiting.first_at = waiting.first_at or self.now()
         waiting.delivery = waiting.delivery._replace(deliveries=waiting.delivery.deliveries + 1)
         await self.step(spawner, "handle", handle(), fate)
 
