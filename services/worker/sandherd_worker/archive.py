@@ -1,6 +1,7 @@
 """Folders as tar archives. All of it blocks; it runs in a thread.
 
-Links are packed as links and never followed. What is unpacked goes through Python's own `data` filter (PEP 706).
+Links are packed as links and never followed. What is unpacked goes through a rule of ours and through Python's own
+`data` filter (PEP 706).
 """
 
 import io
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.inside import Inside, LeadsOutError
 
 
 class TooLargeError(Exception):
@@ -154,7 +156,7 @@ def unpack(archive: IO[bytes], folder: Path, limit: int) -> int:
     """
     if not hasattr(tarfile, "data_filter"):
         raise ContractError(Code.INTERNAL, "this Python can't unpack safely: 3.11.4 or newer is needed")
-    files, size = 0, 0
+    files, size, inside = 0, 0, Inside()
     try:
         with tarfile.open(fileobj=archive, mode="r:*") as tar:
             for member in tar:
@@ -163,9 +165,10 @@ def unpack(archive: IO[bytes], folder: Path, limit: int) -> int:
                     raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes")
                 if member.name.startswith("/"):
                     raise tarfile.AbsolutePathError(member)
+                inside.check(member)
                 tar.extract(member, folder, filter="data")
                 files += not member.isdir()
-    except tarfile.FilterError as error:
+    except (tarfile.FilterError, LeadsOutError) as error:
         raise ContractError(Code.REFUSED, f"an entry leads out of the folder: {error}", field="path") from None
     except (tarfile.TarError, EOFError) as error:
         raise ContractError(Code.INVALID_FIELD, f"this is no whole tar archive: {error}", field="data") from None

@@ -162,3 +162,12 @@ def test_half_an_archive_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ContractError) as refusal:
             unpack(io.BytesIO(whole[:end]), target, LIMIT)
         assert refusal.value.problem.code is Code.INVALID_FIELD
+
+
+def test_what_lies_behind_a_link_is_refused(tmp_path: Path) -> None:
+    """Also where Python's own filter would take it, because the link stays inside."""
+    archive = made(("a", tarfile.DIRTYPE, ""), ("link", tarfile.SYMTYPE, "a"), ("link/x", tarfile.REGTYPE, "x"))
+    with pytest.raises(ContractError) as caught:
+        unpack(archive, tmp_path, LIMIT)
+    assert caught.value.problem.code is Code.REFUSED
+    assert not (tmp_path / "a/x").exists()
