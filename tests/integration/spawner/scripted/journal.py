@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from sandherd.contracts.states import (
@@ -51,6 +52,8 @@ class Journal:
     writes: list[Write] = field(default_factory=list)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)
+    granted: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    """For each public key: whose it was, and when its token runs out by itself."""
     pool: dict[str, WarmRecord] = field(default_factory=dict)
     past_tasks: dict[str, TaskRecord] = field(default_factory=dict)
     """As they were when they were purged."""
@@ -127,6 +130,7 @@ class Journal:
                       f"{before.attempt} → {after.attempt}")  # fmt: skip
 
     def _sandbox(self, key: str, before: SandboxRecord | None, after: SandboxRecord) -> None:
+        self.granted.update({worker.public_key: (key, worker.expires_at) for worker in after.keys})
         if before is None:
             self._require(after.state is SandboxState.REQUESTED, f"{key} began {after.state}")
             self._require(key not in self.past_sandboxes, f"{key} was made once more")

@@ -159,7 +159,7 @@ def _check_submitted(world: World) -> None:
 def _check_revoked(world: World) -> None:
     """No key is good that a sandbox had which is gone, but those that have run out by themselves."""
     now = world.now()
-    for record in world.journal.sandboxes.values():
-        left = [key.public_key for key in record.keys if key.expires_at > now and key.public_key not in world.revoked]
-        if record.ended and left:
-            world.journal.broken.append(f"{record.key} has {record.state}, and its keys are good: {left}")
+    for public_key, (sandbox, until) in world.journal.granted.items():
+        record = world.journal.sandboxes.get(sandbox)
+        if (record is None or record.ended) and until > now and public_key not in world.revoked:
+            world.journal.broken.append(f"{sandbox} has ended, and its key {public_key} is good")
