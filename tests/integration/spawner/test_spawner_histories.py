@@ -282,9 +282,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(runtime=st.sampled_from(RUNTIMES))
     def late_effect(self, runtime: str) -> None:
-        late = self.world.providers[runtime].late
-        if late:
-            late.pop(0)()
+        self.world.providers[runtime].catch_up()
 
     @rule(seconds=st.sampled_from([1, 5, 30, 70, 70, 1000, 10_000]))
     def time_passes(self, seconds: float) -> None:

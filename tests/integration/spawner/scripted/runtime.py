@@ -5,6 +5,7 @@ later; it may lose sandboxes, and have some that nobody asked for.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -101,6 +102,12 @@ class Provider:
         """What will be done later."""
         self._drain = drain
         self._now = now
+
+    def catch_up(self) -> None:
+        """Do the first of what was to be done later. If it can't be done any more, nobody is there to be told."""
+        if self.late:
+            with suppress(RuntimeFailedError):
+                self.late.pop(0)()
 
     def request(self, verb: str, effect: Callable[[], None]) -> None:
         """Do what is asked, or what comes of it. Raises `RuntimeFailedError`."""

@@ -9,6 +9,7 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
+from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.requests import AskCredential
 from tests.integration.spawner.scripted.runtime import Box, Doing
 
@@ -112,8 +113,9 @@ class Workers:
     def _event(self, box: Box, data: EventData) -> Envelope[Any]:
         assert box.plan is not None
         self._said += 1
-        plan = box.plan
+        plan, now = box.plan, self.world.now()
         return wrap(
             data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=self._said, project=plan.project,
-            subject=plan.sandbox, time=self.world.now(), sandboxid=plan.sandbox, taskid=plan.task,
+            subject=plan.sandbox, time=now, sandboxid=plan.sandbox, taskid=plan.task,
+            id=derived_uuid(now, "event", self._said),
         )  # fmt: skip

@@ -13,6 +13,7 @@ from sandherd.bus.identity import SpawnerKeys
 from sandherd.contracts.commands import Command
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.subjects import command_subject, event_subject
 from sandherd.telemetry.metrics import Meters
 from spawner.runtimes.contract import SandboxPlan
@@ -206,9 +207,11 @@ class World:
 
     def command(self, data: Command, project: str, entity: str) -> None:
         """Somebody asks for something."""
+        now, number = self.now(), len(self.given) + 1
+        # Named by what came before and not at random: the same history goes the same way again.
         envelope = wrap(
-            data, data.type, source="/sandherd/client/test", sequence=len(self.given) + 1, project=project,
-            subject=entity, time=self.now(),
+            data, data.type, source="/sandherd/client/test", sequence=number, project=project,
+            subject=entity, time=now, id=derived_uuid(now, "command", number),
         )  # fmt: skip
         self.given.append(envelope)
         self.ask(envelope)
