@@ -10,12 +10,12 @@
 import os
 import re
 import secrets
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_name
+from spawner.runtimes.removing import remove_tree
 
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
@@ -150,7 +150,7 @@ class Place:
         halves = [part for name in names for part in (self.folder / "run").glob(f"{name}.*")]
         for path in (self.joiner, self.task, *(self.state / name for name in _WORKERS_KEY), *halves):
             if path.is_dir() and not path.is_symlink():
-                _remove_tree(path)
+                remove_tree(path)
             else:
                 path.unlink(missing_ok=True)
 
@@ -193,7 +193,7 @@ class Layout:
         """Remove a sandbox's directory. Links in it are removed, not followed."""
         place = self.place(sandbox)
         if place.exists():
-            _remove_tree(place.folder)
+            remove_tree(place.folder)
 
     def keep(self, sandbox: str) -> Path:
         """Put a sandbox's directory aside, where no sweep looks, and return where. Its secrets are not kept."""
@@ -214,15 +214,3 @@ class Layout:
         kept = self.aside / safe_name(sandbox, "sandbox")
         if kept.is_dir():
             kept.rename(self.place(sandbox).folder)
-
-
-def _remove_tree(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder)
-    except PermissionError:
-        # An agent may have taken our rights to its directories away: take them back, and try again.
-        for base, names, _files in os.walk(folder):
-            for entry in (Path(base, name) for name in names):
-                if not entry.is_symlink():
-                    entry.chmod(_OWN)
-        shutil.rmtree(folder)
