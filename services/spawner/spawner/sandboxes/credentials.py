@@ -43,21 +43,26 @@ class Credentials:
         self._life = life
 
     async def grant(self, asked: Asked[AskCredential]) -> CredentialGrant:
-        """A token for the key that asks. Raises `ContractError` (`refused`) if its sandbox is not to speak any more."""
+        """A token for the key that asks. Raises `ContractError`.
+
+        It is `refused` if its sandbox is not to speak any more, and `unavailable` while it has too many keys.
+        """
         project, sandbox = asked.names["project"], asked.names["sandbox"]
         now = self._live.now()
         # Noted before it is made, with an end that is not before the token's, so that none is ever out unknown.
         noted = WorkerKey(public_key=asked.request.public_key, expires_at=now + timedelta(seconds=self._life + 1))
-        refusals: list[str] = []
+        refusals: list[ContractError] = []
 
         def decide(record: SandboxRecord, revision: int) -> SandboxRecord:
             why = refusal(record, record.fence_of(revision), asked.request.fence)
-            refusals[:] = [why] if why else []
-            return record if why else decisions.granted(decisions.fenced(record, revision), noted, now)
+            refusals[:] = [_refused(sandbox, why)] if why else []
+            if not why and decisions.has_keys_enough(record, noted.public_key, now):
+                refusals.append(_too_many(sandbox))
+            return record if refusals else decisions.granted(decisions.fenced(record, revision), noted, now)
 
         held = await self._live.sandboxes.change(f"{project}.{sandbox}", decide)
         if held is None or refusals:
-            raise _refused(sandbox, refusals[0] if refusals else "there is no such sandbox")
+            raise refusals[0] if refusals else _refused(sandbox, "there is no such sandbox")
         token, expires_at = self._minter.mint_worker(project, sandbox, asked.request.public_key, self._life)
         return CredentialGrant(
             jwt=token,
@@ -100,3 +105,12 @@ def refusal(record: SandboxRecord, fence: int, asked_with: int) -> str | None:
 def _refused(sandbox: str, why: str) -> ContractError:
     _log.warning("no credential", sandbox=sandbox, why=why)
     return ContractError(Code.REFUSED, f"no credential for {sandbox}: {why}", remedy="nothing: the worker is to end")
+
+
+def _too_many(sandbox: str) -> ContractError:
+    _log.warning("a sandbox asks for credentials for many keys", sandbox=sandbox, most=decisions.MOST_KEYS)
+    return ContractError(
+        Code.UNAVAILABLE,
+        f"sandbox {sandbox} has credentials for {decisions.MOST_KEYS} other keys",
+        remedy="ask again when one has expired",
+    )

@@ -21,6 +21,8 @@ from spawner.tasks.record import TaskRecord
 
 JOINER_MARGIN: Final = timedelta(hours=1)
 """How much longer than a sandbox its joiner's credential lives."""
+MOST_KEYS: Final = 16
+"""For how many keys of one sandbox there are credentials at the same time."""
 
 
 def requested(
@@ -170,6 +172,15 @@ def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxReco
     """A credential was made for this key; it is known from before it is handed out, so that it can be taken back."""
     kept = tuple(old for old in record.keys if old.expires_at > now and old.public_key != key.public_key)
     return record.model_copy(update={"keys": (*kept, key)})
+
+
+def has_keys_enough(record: SandboxRecord, public_key: str, now: datetime) -> bool:
+    """Whether a credential for this key would be one too many. A worker has one key, and a new one if it was lost.
+
+    Each has to be taken back when the sandbox ends, in a list that has one size for the whole herd.
+    """
+    living = {key.public_key for key in record.keys if key.expires_at > now}
+    return len(living - {public_key}) >= MOST_KEYS
 
 
 def purgeable(ended_at: datetime | None, now: datetime, keep: float) -> bool:
