@@ -159,7 +159,8 @@ async def test_what_a_sandbox_left_may_be_read_after_its_end(live: Live, client:
 
 
 @pytest.mark.parametrize(
-    ("msg_id", "data"), [("art-1-x", b"x"), ("art-1-", b""), ("art-1-0", b"x" * (INLINE_BYTES + 1))]
+    ("msg_id", "data"),
+    [("art-1-x", b"x"), ("art-1-", b""), ("art-1-0", b"x" * (INLINE_BYTES + 1)), ("art-1-" + "9" * 5000, b"x")],
 )
 async def test_what_is_no_piece_is_given_to_nobody(
     live: Live, client: Bus, worker: Bus, msg_id: str, data: bytes

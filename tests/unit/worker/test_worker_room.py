@@ -15,11 +15,12 @@ from sandherd.contracts.requests.worker import (
     WorkerExec,
     WorkerExecKill,
     WorkerExecStatus,
+    WorkerListFiles,
     WorkerUpload,
 )
 from sandherd_worker.access import commands as of_commands
 from sandherd_worker.access import transfers as of_transfers
-from sandherd_worker.access.room import Room
+from sandherd_worker.access.room import MOST_AT_ONCE, Room
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.families import Families
 from sandherd_worker.inbox import Inbox
@@ -76,6 +77,15 @@ async def test_bytes_of_any_kind_survive_the_wire(room: Room) -> None:
         state = (await ask(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))).ok
         output += state.output
     assert b"".join(piece.data for piece in output) == content
+
+
+async def test_a_crowd_does_not_keep_itself_out(room: Room) -> None:
+    """Of many that ask in the same moment, as many as may be are answered, the others told to ask again."""
+    replies = await asyncio.gather(*(ask(room, WorkerListFiles()) for _ in range(3 * MOST_AT_ONCE)))
+    refused = [reply.error.code for reply in replies if reply.error is not None]
+    assert len(replies) - len(refused) >= MOST_AT_ONCE
+    assert set(refused) == {"unavailable"}
+    assert (await ask(room, WorkerListFiles())).ok.entries == []
 
 
 async def test_the_oldest_answers_are_let_go(room: Room, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from spawner.sandboxes.record import SandboxRecord
 
 LIFE: Final = "3600s"
 """How long a piece waits to be fetched."""
+_LONGEST_INDEX: Final = 9
+"""A number of more digits is nobody's, and Python reads none of thousands."""
 
 
 class Pieces:
@@ -92,7 +94,8 @@ def may_fetch(record: SandboxRecord, owner: str) -> bool:
 def read_piece(found: RawStreamMsg, artifact: str) -> ArtifactPiece:
     """A piece as it was stored. Raises `ContractError` for what a sandbox put there that is none."""
     data, index = found.data or b"", (found.headers or {}).get("Nats-Msg-Id", "").rpartition("-")[2]
-    if not index.isdecimal() or not index.isascii() or len(data) > INLINE_BYTES:
+    number = index.isdecimal() and index.isascii() and len(index) <= _LONGEST_INDEX
+    if not number or len(data) > INLINE_BYTES:
         raise ContractError(Code.CONFLICT, f"{artifact} holds something that is no piece of it", field="artifact")
     return ArtifactPiece(data=data, index=int(index), after=found.seq or 0)
 

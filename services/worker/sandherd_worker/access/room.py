@@ -41,6 +41,7 @@ class Room:
     def __init__(self, parts: Parts, spec: SandboxSpec) -> None:
         self._parts, self._spec = parts, spec
         self._answering: set[asyncio.Task[None]] = set()
+        self._being_answered = 0
         self._closed = False
         self._handlers: dict[type[Request[Any]], Handler] | None = None
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -92,13 +93,14 @@ class Room:
     async def _handle(self, kind: type[Request[Any]], document: bytes) -> BaseModel:
         if self._closed:
             raise ContractError(Code.CONFLICT, f"sandbox {self._parts.who.sandbox} is ending", field="sandbox")
-        if len(self._answering) > MOST_AT_ONCE:
+        if self._being_answered >= MOST_AT_ONCE:
             raise ContractError(Code.UNAVAILABLE, "too much is asked of this sandbox at once", remedy="ask again")
+        # Those that are refused are not counted: a crowd that comes at once would keep itself out for ever.
+        self._being_answered += 1
         try:
-            question = kind.model_validate_json(document, strict=True)
-        except ValidationError as error:
-            raise ContractError.from_validation(error) from None
-        return await self._handler(kind)(question)
+            return await self._handler(kind)(_question(kind, document))
+        finally:
+            self._being_answered -= 1
 
     def _handler(self, kind: type[Request[Any]]) -> Handler:
         """Most sandboxes are never asked anything: what answers is loaded and made when it is."""
@@ -127,6 +129,13 @@ class Room:
 
 
 _KINDS: Final = (WorkerExec, WorkerExecStatus, WorkerExecKill, WorkerListFiles, WorkerUpload, WorkerDownload)
+
+
+def _question(kind: type[Request[Any]], document: bytes) -> Request[Any]:
+    try:
+        return kind.model_validate_json(document, strict=True)
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
 
 
 def _ok(answer: BaseModel) -> Reply[Any]:
