@@ -74,7 +74,7 @@ def pack(
     files = 0
     unread: list[str] = []
     with _opened(_Bounded(out, limit, late), compress=compress) as tar:
-        for name, path in _walk(root, skips):
+        for name, path in _walk(root, skips, unread):
             if late():
                 raise TooLateError
             added = _add(tar, name, path)
@@ -89,14 +89,20 @@ def _opened(out: io.RawIOBase, *, compress: bool) -> tarfile.TarFile:
     return tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT)
 
 
-def _walk(root: Path, skips: Callable[[str, bool], bool]) -> Iterator[tuple[str, str]]:
-    """Every entry below the root: its relative name, and its path. Folders come before what is in them."""
+def _walk(root: Path, skips: Callable[[str, bool], bool], unread: list[str]) -> Iterator[tuple[str, str]]:
+    """Every entry below the root: its relative name, and its path. Folders come before what is in them.
+
+    A folder that can't be read is added to `unread`; one that is not there any more is none.
+    """
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         try:
             entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            continue
         except OSError:
+            unread.append(folder.rstrip("/") or ".")
             continue
         for entry in entries:
             name = f"{folder}{entry.name}"
@@ -118,6 +124,8 @@ def _add(tar: tarfile.TarFile, name: str, path: str) -> _Added:
     """Add one entry. What is no file, folder or link is left out without a word."""
     try:
         info = tar.gettarinfo(path, name)
+    except FileNotFoundError:
+        return _Added.NO_FILE  # gone since it was found
     except OSError:
         return _Added.UNREAD
     if info is None or not (info.isreg() or info.isdir() or info.issym() or info.islnk()):

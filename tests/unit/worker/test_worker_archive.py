@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd_worker.archive import TooLargeError, TooLateError, pack, unpack
+from sandherd_worker.archive import Packed, TooLargeError, TooLateError, pack, unpack
 
 LIMIT = 1 << 20
 
@@ -171,3 +171,33 @@ def test_what_lies_behind_a_link_is_refused(tmp_path: Path) -> None:
         unpack(archive, tmp_path, LIMIT)
     assert caught.value.problem.code is Code.REFUSED
     assert not (tmp_path / "a/x").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file is: nothing is left out without a word."""
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "file").touch()
+    scandir = os.scandir
+
+    def refusing(path: Path) -> object:
+        if path.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)  # root reads what it likes
+    assert pack(tmp_path, io.BytesIO(), limit=LIMIT) == Packed(files=1, unread=("closed",))
+
+
+def test_what_vanishes_meanwhile_is_not_missed(tmp_path: Path) -> None:
+    """The agent goes on working: a file or folder that is gone since it was found was not there."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+
+    def skips(path: str, _directory: bool) -> bool:
+        if path == "b":
+            (tmp_path / "a/file").unlink()
+            (tmp_path / "a").rmdir()
+        return False
+
+    assert pack(tmp_path, io.BytesIO(), limit=LIMIT, skips=skips) == Packed(files=1)
