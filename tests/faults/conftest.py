@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from sandherd.client import Context, Herd, HerdError
-from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
 from sandherd.contracts.requests import Audit, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.stack.control import down, status, up
@@ -87,11 +87,12 @@ def worker_pid(sandbox: str) -> int | None:
 
 
 def talk(count: int, pause: float = 0.05) -> TaskSpec:
-    """A task that says `count` numbered things."""
+    """A task that says `count` numbered things, and is tried once: how an attempt ends is what is looked at."""
     return TaskSpec(
         text=f"say {count} things",
         harness=CommandHarness(argv=["python3", "talker.py", str(count), str(pause)]),
         files={"talker.py": TALKER},
+        retry=Retry(max_attempts=1),
     )
 
 

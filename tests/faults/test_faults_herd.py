@@ -28,7 +28,7 @@ KILL_EVERY = 5.0
 ATTEMPTS = 3
 MOMENTS = random.Random(200)
 
-pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("faults"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("faults"), pytest.mark.timeout(600)]
 
 # The kernel keeps the lock for as long as any process of the agent lives, whoever was killed: none may find it taken.
 AGENT = f"""
@@ -162,7 +162,7 @@ async def test_200_tasks_end_as_they_should(spawners: Spawners, herd: Broker, tm
         async with being_killed(spawners) as killing:
             for number in range(TASKS):
                 await person.command(SubmitTask(task=f"task-{number}", spec=task_spec(number, marks)), f"task-{number}")
-            await eventually(lambda: _ended(person) >= TASKS or killing.done(), 200)
+            await eventually(lambda: _ended(person) >= TASKS or killing.done(), 480)
         await spawners.start()
         await person.all_gone()
         views = {view.task: view for view in await all_tasks(person)}

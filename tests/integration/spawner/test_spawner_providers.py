@@ -16,6 +16,7 @@ from spawner.main import compose
 from spawner.runtimes import processes
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.environment import MARK
+from spawner.runtimes.layout import Layout
 from spawner.runtimes.opening import Options, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 
@@ -134,3 +135,30 @@ async def test_what_is_made_twice_is_one(spawner_with: Make, person: Any) -> Non
         assert view.state == "completed"
         await person.all_gone()
     assert person.types(view.sandbox).count("agent.started") == 1
+
+
+async def test_an_orphan_that_can_not_be_removed_keeps_no_other(
+    spawner_with: Make, person: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one is left for the next pass, and tried again there; those behind it go in the same."""
+    remove = ProcessRuntime.remove
+    stubborn = [True]
+
+    async def remove_unless(runtime: ProcessRuntime, unit: str) -> None:
+        if unit == "sbx-a" and stubborn:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "not now")
+        await remove(runtime, unit)
+
+    async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
+        await real(plan)
+
+    monkeypatch.setattr(ProcessRuntime, "remove", remove_unless)
+    for name in ("sbx-a", "sbx-b"):
+        place = Layout(person.home / "sandboxes", person.home / "kept").place(name)
+        place.make()
+        place.label.write_text("p1")
+    async with spawner_with(create, orphan_grace=0.3).running():
+        await person.hears("sbx-b", "sandbox.orphan_removed")
+        assert "sandbox.orphan_removed" not in person.types("sbx-a")
+        stubborn.clear()
+        await person.hears("sbx-a", "sandbox.orphan_removed")

@@ -9,7 +9,8 @@ from sandherd.contracts.commands import Limits, SandboxSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.offers import Previous
 
-_NEVER_SPOKE: Final = frozenset({2, 7})
+_USAGE: Final = 2
+_NOT_STARTED: Final = 7
 """A worker's exit statuses for what it can't begin with, and for having had no leave to begin."""
 
 
@@ -96,7 +97,12 @@ class RunEnd:
     @property
     def never_spoke(self) -> bool:
         """Whether it did not even begin, so that there is nothing to recover."""
-        return self.code in _NEVER_SPOKE
+        return self.code in {_USAGE, _NOT_STARTED}
+
+    @property
+    def not_started(self) -> bool:
+        """Whether it was ended before its agent had begun."""
+        return self.code == _NOT_STARTED
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,8 @@ def _recovery(facts: Facts, rules: Rules) -> Step | None:
 def _worker_lost(facts: Facts, end: RunEnd | None) -> Step:
     if end and end.out_of_memory:
         return _verdict(facts, "the kernel ended the worker for want of memory", ErrorType.OUT_OF_MEMORY)
+    if end and end.not_started:
+        return _verdict(facts, "it was stopped before its worker had begun", ErrorType.STOPPED)
     status = "an unknown status" if end is None or end.code is None else f"status {end.code}"
     told = f": {end.last_line}" if end and end.last_line else ""
     what = "without an end of its task" if facts.task else "by itself"

@@ -11,7 +11,7 @@ from sandherd.contracts.events.lifecycle import SandboxEvent, SandboxOrphanFound
 from sandherd.contracts.names import derived_uuid
 from sandherd.telemetry import logs
 from spawner.live import Live
-from spawner.runtimes.contract import Runtime, Seen
+from spawner.runtimes.contract import Runtime, RuntimeFailedError, Seen
 from spawner.sandboxes.runtimes import answered
 
 Present = Mapping[str, tuple[Runtime, Seen]]
@@ -51,7 +51,10 @@ class Ward:
         for name in new:
             await self.report(*present[name], now)
         for name in due:
-            await self.remove(*present[name], now)
+            try:
+                await self.remove(*present[name], now)
+            except (RuntimeFailedError, OSError) as error:
+                _log.error("an orphan can't be removed; the next sweep tries again", sandbox=name, error=repr(error))
 
     async def unwanted(self, seen: Seen) -> bool:
         """Whether the buckets themselves have no record of it: what is known in memory may be a moment behind."""

@@ -1,7 +1,7 @@
 """Runs the sweep at start and every few seconds, on the replica that holds the lease."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -69,8 +69,19 @@ class Sweeper:
             partial(self._kept.tend, there.kept, now),
         ):
             self._lease.check()
-            await step()
+            await self._do(step)
         self._measure()
+
+    async def _do(self, step: Callable[[], Awaitable[None]]) -> None:
+        """One part of a pass. What goes wrong in it keeps no other from being done; the next pass tries it again."""
+        try:
+            await step()
+        except LeaseLostError:
+            raise
+        except FOR_NOW as error:
+            _log.warning("a part of the sweep is left for the next", error=repr(error))
+        except Exception as error:  # noqa: BLE001  # one stubborn thing must not end the sweep of all
+            _log.error("a part of the sweep went wrong", exc_info=error)
 
     async def _publish(self, tasks: list[str], sandboxes: list[str]) -> None:
         for key in tasks:
