@@ -1,7 +1,7 @@
 """The spawner, composed: every replica takes commands and events, those that hold the leases schedule and lead."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
@@ -29,8 +29,7 @@ from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
-from spawner.runtimes.opening import WORKER, open_runtime
-from spawner.runtimes.opening import Options as ProcessOptions
+from spawner.runtimes.opening import WORKER, open_runtimes
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.facts import Rules
@@ -211,11 +210,6 @@ class Spawner:
         return Rules(spawn_timeout=timeout, call_timeout=max(SHORTEST_CALL, timeout))
 
 
-async def open_process(settings: Settings, worker: tuple[str, ...] = WORKER) -> Sequence[Runtime]:
-    """The runtimes of a spawner: sandboxes on its own host."""
-    return [await open_runtime(ProcessOptions.of(settings, worker))]
-
-
 def compose(
     settings: Settings,
     worker: tuple[str, ...] = WORKER,
@@ -236,7 +230,7 @@ def compose(
             remedy="`sandherd up` makes them and sets it",
         )
     service = Service(Principal.SPAWNER, settings)
-    options = Options(runtimes or partial(open_process, worker=worker), clock, lease_seconds)
+    options = Options(runtimes or partial(open_runtimes, worker=worker), clock, lease_seconds)
     spawner = Spawner(service, SpawnerKeys.read(settings.identity_dir), options)
     service.consume(COMMANDS, spawner.command, concurrency=AT_ONCE)
     service.consume(AGENTS, spawner.agent, concurrency=AT_ONCE)

@@ -20,6 +20,7 @@ def plan(**changes: object) -> SandboxPlan:
             text="do it", harness=CommandHarness(argv=["true"]), env={"TOKEN": "hunter2"},
             secret_env=frozenset({"TOKEN"}),
         ),
+        "unit": "sbx-1", "limits": Limits(),
         "joiner": "the joiner's seed", "nats_url": "nats://127.0.0.1:4222", "heartbeat_interval": 30, "stop_grace": 10,
     }  # fmt: skip
     return SandboxPlan(**{**given, **changes})  # type: ignore[arg-type]
@@ -59,7 +60,9 @@ def pairs(line: list[str], option: str) -> list[tuple[str, str]]:
 def test_only_the_sandbox_itself_is_writable() -> None:
     """Everything of the host is bound read-only; namespaces are its own; capabilities are gone."""
     line = bubblewrap.argv(host(), Place(Path("/h/sbx-1")), groups=Path("/g"), info=3, command=["worker"])
-    assert [target for _, target in pairs(line, "--bind")] == ["/sandbox/work", "/sandbox/state", "/sandbox/home"]
+    assert [target for _, target in pairs(line, "--bind")] == [
+        f"/sandbox/{name}" for name in ("work", "state", "home", "previous")
+    ]
     assert ("/proc/sys", "/proc/sys") in pairs(line, "--ro-bind")
     assert ("/dev/null", "/proc/kcore") in pairs(line, "--ro-bind")
     assert ("/g", "/sandbox/cgroup") in pairs(line, "--ro-bind")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -13,7 +14,7 @@ from typing import Final, Literal, Self
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups
-from spawner.runtimes.contract import Capabilities, Isolation, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.contract import Capabilities, Isolation, Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.process import ProcessRuntime
 
@@ -47,6 +48,11 @@ class Options:
             isolation=settings.isolation,
             worker=worker,
         )
+
+
+async def open_runtimes(settings: Settings, worker: tuple[str, ...] = WORKER) -> Sequence[Runtime]:
+    """The runtimes of a spawner: sandboxes on its own host. Raises `RuntimeFailedError`."""
+    return [await open_runtime(Options.of(settings, worker))]
 
 
 async def open_runtime(options: Options) -> ProcessRuntime:
