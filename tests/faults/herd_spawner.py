@@ -11,8 +11,9 @@ import uvloop
 
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
-from spawner.main import compose, open_process
+from spawner.main import compose
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault, SandboxPlan
+from spawner.runtimes.opening import open_runtimes
 from tests.faults.unlucky import BUSY, LOST, NEVER_BEGINS, REFUSED, is_one_of
 
 BEGIN_WORKER: Final = f"""
@@ -36,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 
 async def open_unlucky(settings: Settings) -> Sequence[Runtime]:
     """The process runtime, which refuses some sandboxes, and is too busy for others when it is asked first."""
-    (runtime,) = await open_process(settings, (sys.executable, "-P", "-c", BEGIN_WORKER))
+    (runtime,) = await open_runtimes(settings, (sys.executable, "-P", "-c", BEGIN_WORKER))
     create, asked = runtime.create, set()
 
     async def create_or_not(plan: SandboxPlan) -> None:

@@ -89,6 +89,7 @@ class Attempt:
 
     async def _work(self) -> None:
         await self._emitter.emit(self._started())
+        self._room.open()
         beating = asyncio.create_task(self._heartbeat.beat())
         try:
             ended = await self._run_agent()

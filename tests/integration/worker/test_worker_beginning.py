@@ -165,7 +165,7 @@ async def test_an_agent_sees_its_attempt(sandbox: Any) -> None:
 
 
 async def test_a_command_that_begins_before_the_agent_is_answered(sandbox: Any) -> None:
-    """The room is open as soon as there is a connection."""
+    """Not before `started` is said, and however early it was asked."""
     sandbox.task("sleep 600")
     await sandbox.start()
     answer = await sandbox.ask(WorkerExec(exec=new_name("exc"), command=["/bin/true"]))

@@ -33,7 +33,7 @@ from sandherd_worker.stopping import Stop
 
 
 @pytest.fixture
-async def room(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) -> Any:
+async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) -> Any:
     who = assignment(tmp_path)
     who.work_dir.mkdir()
     reaper = Reaper()
@@ -55,10 +55,25 @@ async def room(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
     reaper.stop()
 
 
+@pytest.fixture
+async def room(shut: Room) -> Room:
+    shut.open()
+    return shut
+
+
 async def ask(room: Room, question: Any) -> Reply[Any]:
     """The reply to a question, as it goes over the wire."""
     document = await room.answer(type(question), question.model_dump_json(exclude_none=True).encode())
-    return Reply[type(question).Answer].model_validate_json(document)  # type: ignore[misc]
+    form: Any = Reply  # of which answer is known only here
+    reply: Reply[Any] = form[type(question).Answer].model_validate_json(document)
+    return reply
+
+
+async def answer(room: Room, question: Any) -> Any:
+    """What it is answered; it is not refused."""
+    reply = await ask(room, question)
+    assert reply.ok is not None, reply.error
+    return reply.ok
 
 
 def put(name: str, content: bytes, transfer: str) -> WorkerUpload:
@@ -69,14 +84,28 @@ def put(name: str, content: bytes, transfer: str) -> WorkerUpload:
 async def test_bytes_of_any_kind_survive_the_wire(room: Room) -> None:
     """In and out, and as a command's output."""
     content = bytes(range(256)) * 16
-    assert (await ask(room, put("a", content, "trf-1"))).ok.size == len(content)
-    assert (await ask(room, WorkerDownload(path="a", transfer="trf-2", max_bytes=1 << 20))).ok.data == content
-    state = (await ask(room, WorkerExec(exec="exc-1", command=["/bin/cat", "a"]))).ok
+    assert (await answer(room, put("a", content, "trf-1"))).size == len(content)
+    assert (await answer(room, WorkerDownload(path="a", transfer="trf-2", max_bytes=1 << 20))).data == content
+    state = await answer(room, WorkerExec(exec="exc-1", command=["/bin/cat", "a"]))
     output = list(state.output)
     while not state.complete:
-        state = (await ask(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))).ok
+        state = await answer(room, WorkerExecStatus(exec="exc-1", offset=state.next_offset))
         output += state.output
     assert b"".join(piece.data for piece in output) == content
+
+
+async def test_nothing_happens_before_it_is_open(shut: Room, tmp_path: Path) -> None:
+    """Who asks early waits; a room that never opens says so to them."""
+    early = asyncio.create_task(ask(shut, put("a", b"x", "trf-1")))
+    late = asyncio.create_task(ask(shut, WorkerExec(exec="exc-1", command=["/bin/touch", "b"])))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not early.done()
+    assert not late.done()
+    await shut.close()
+    refused = [(await asking).error for asking in (early, late)]
+    assert [problem and problem.code for problem in refused] == ["conflict", "conflict"]
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 async def test_a_crowd_does_not_keep_itself_out(room: Room) -> None:
@@ -85,7 +114,7 @@ async def test_a_crowd_does_not_keep_itself_out(room: Room) -> None:
     refused = [reply.error.code for reply in replies if reply.error is not None]
     assert len(replies) - len(refused) >= MOST_AT_ONCE
     assert set(refused) == {"unavailable"}
-    assert (await ask(room, WorkerListFiles())).ok.entries == []
+    assert (await answer(room, WorkerListFiles())).entries == []
 
 
 async def test_the_oldest_answers_are_let_go(room: Room, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -116,22 +145,22 @@ async def test_output_of_ended_commands_makes_room_for_more(room: Room, monkeypa
     monkeypatch.setattr(of_commands, "KEPT_BYTES", 100)
     for number in range(3):
         script = f"printf '%060d' {number}"
-        state = (await ask(room, WorkerExec(exec=f"exc-{number}", command=["/bin/sh", "-c", script]))).ok
+        state = await answer(room, WorkerExec(exec=f"exc-{number}", command=["/bin/sh", "-c", script]))
         assert (state.dropped_bytes, state.next_offset) == (0, 60)
     reply = await ask(room, WorkerExecStatus(exec="exc-0"))
     assert reply.error is not None
     assert reply.error.code == "not_found"
-    assert (await ask(room, WorkerExecStatus(exec="exc-2"))).ok.complete
+    assert (await answer(room, WorkerExecStatus(exec="exc-2"))).complete
 
 
 async def test_a_signal_that_comes_before_the_process_is_not_lost(room: Room) -> None:
     """It is sent as soon as there is one."""
     asking = asyncio.create_task(ask(room, WorkerExec(exec="exc-1", command=["/bin/sleep", "600"])))
     await asyncio.sleep(0)
-    killed = await ask(room, WorkerExecKill(exec="exc-1", signal="KILL"))
-    assert killed.ok.state == "running"
+    killed = await answer(room, WorkerExecKill(exec="exc-1", signal="KILL"))
+    assert killed.state == "running"
     await asking
-    assert (await ask(room, WorkerExecStatus(exec="exc-1"))).ok.state == "killed"
+    assert (await answer(room, WorkerExecStatus(exec="exc-1"))).state == "killed"
 
 
 async def test_closing_ends_what_runs_and_what_has_only_begun(room: Room, spool: Spool, said: Any) -> None:

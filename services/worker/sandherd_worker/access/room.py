@@ -1,4 +1,4 @@
-"""What may be asked of the worker about its sandbox: commands and files. Answered as long as there is a connection."""
+"""What may be asked of the worker about its sandbox: commands and files. Answered from `started` to the last word."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ class Room:
         self._parts, self._spec = parts, spec
         self._answering: set[asyncio.Task[None]] = set()
         self._being_answered = 0
-        self._closed = False
+        self._opened, self._closed = asyncio.Event(), False
         self._handlers: dict[type[Request[Any]], Handler] | None = None
         self._closing: list[Callable[[], Awaitable[None]]] = []
 
@@ -53,9 +53,14 @@ class Room:
             subject = sandbox_request_subject(kind.type, who.project, who.sandbox)
             await bus.client.subscribe(subject, cb=partial(self._on_question, kind))
 
+    def open(self) -> None:
+        """Answer from now on. Whoever asked before has waited: nothing is said of a sandbox before that it started."""
+        self._opened.set()
+
     async def close(self) -> None:
         """Answer no more; end the commands that run, and say so. Done already: nothing happens."""
         self._closed = True
+        self._opened.set()
         for close in self._closing:
             await close()
         self._closing.clear()
@@ -91,13 +96,14 @@ class Room:
             _log.warning("an answer could not be given", request=kind.type, error=repr(error))
 
     async def _handle(self, kind: type[Request[Any]], document: bytes) -> BaseModel:
-        if self._closed:
-            raise ContractError(Code.CONFLICT, f"sandbox {self._parts.who.sandbox} is ending", field="sandbox")
         if self._being_answered >= MOST_AT_ONCE:
             raise ContractError(Code.UNAVAILABLE, "too much is asked of this sandbox at once", remedy="ask again")
         # Those that are refused are not counted: a crowd that comes at once would keep itself out for ever.
         self._being_answered += 1
         try:
+            await self._opened.wait()
+            if self._closed:
+                raise ContractError(Code.CONFLICT, f"sandbox {self._parts.who.sandbox} is ending", field="sandbox")
             return await self._handler(kind)(_question(kind, document))
         finally:
             self._being_answered -= 1
