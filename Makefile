@@ -13,6 +13,8 @@ UV := $(or $(shell command -v uv),build/uv/bin/uv)
 PROJECTS := $(sort $(wildcard libs/pyproject.toml services/*/pyproject.toml))
 PACKAGES := sandherd sandherd-spawner sandherd-event-ingest sandherd-monitor sandherd-message-relay sandherd-worker
 TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcard services/*/*/__init__.py)))
+# The folders that packages lie in: the tests are no package, so mypy is told where each module's name begins.
+ROOTED := $(subst $() ,:,$(patsubst %/pyproject.toml,%,$(PROJECTS)))
 LINTED := libs services tests docs $(wildcard examples)
 
 # uv does not read pip's configuration: where that names an index or a certificate of its own, uv is told.
@@ -53,7 +55,7 @@ lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes
 check: install ## Lint, types, who imports whom, and whether the generated documents are fresh.
 	@$(BIN)/ruff check -q $(LINTED)
 	@$(BIN)/ruff format -q --check $(LINTED)
-	@$(BIN)/mypy $(TYPED)
+	@MYPYPATH=$(ROOTED) $(BIN)/mypy --explicit-package-bases $(TYPED) tests
 	@mkdir -p build; $(BIN)/lint-imports --no-logo >build/imports.txt || { cat build/imports.txt; exit 1; }
 	@$(BIN)/python docs/build.py --check
 

@@ -24,7 +24,7 @@ from uuid import uuid4
 import aiohttp
 import asyncpg
 
-from event_ingest.main import CONSUMER
+from event_ingest.ingest import CONSUMER
 from event_ingest.migrating import migrate
 from event_ingest.rows import Batch, columns
 from event_ingest.statements import STORE

@@ -88,5 +88,5 @@ async def main(url: str, credentials: Path, events: Path, moments: Path, rate: f
 
 
 if __name__ == "__main__":
-    where, *paths, speed = sys.argv[1:]
-    uvloop.run(main(where, *map(Path, paths), float(speed)))
+    where, keys, said_in, noted_in, speed = sys.argv[1:]
+    uvloop.run(main(where, Path(keys), Path(said_in), Path(noted_in), float(speed)))

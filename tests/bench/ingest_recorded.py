@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 from event_ingest import ingest, main
 from event_ingest.database import Database
@@ -23,8 +24,8 @@ async def store_and_note(database: Database, batch: Batch) -> Stored:
 
 
 if __name__ == "__main__":
-    ingest.store = store_and_note
     try:
-        main.main()
+        with patch.object(ingest, "store", store_and_note):
+            main.main()
     finally:
         write_moments(Path(sys.argv[1]), committed)

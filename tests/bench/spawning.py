@@ -21,7 +21,8 @@ from sandherd.client.herd import new_task, task_spec
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.bench.delivery import Spread, spread
-from tests.integration.worker.conftest import PROJECT, Desk, Sandbox
+from tests.integration.worker.conftest import PROJECT, Sandbox
+from tests.integration.worker.desk import Desk
 
 WITHIN: Final = 60.0
 _AT_MOST: Final = 200

@@ -4,12 +4,13 @@ import asyncio
 import gc
 import socket
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import nats.js.errors
 import pytest
 from aiohttp import ClientSession
-from nats.js.api import DiscardPolicy, StreamConfig
+from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 from pydantic import BaseModel
 
 from sandherd.bus import connection, pulling
@@ -27,10 +28,10 @@ CONSUMER = "spawner-commands"
 SUBJECT = "sandherd.v1.command.spawner.submit_task.p1"
 
 
-async def until(condition: object, seconds: float = 20) -> None:
+async def until(condition: Callable[[], object], seconds: float = 20) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(seconds):
-        while not condition():  # type: ignore[operator]
+        while not condition():
             await asyncio.sleep(0.01)
 
 
@@ -300,7 +301,7 @@ async def test_a_full_stream_is_an_error(herd: Broker) -> None:
             StreamConfig(
                 name="COMMANDS",
                 subjects=["sandherd.v1.command.>"],
-                retention="workqueue",
+                retention=RetentionPolicy.WORK_QUEUE,
                 discard=DiscardPolicy.NEW,
                 max_msgs=1,
                 allow_direct=True,

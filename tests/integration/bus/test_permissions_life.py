@@ -5,6 +5,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
@@ -29,6 +31,10 @@ async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # the broker sets no event here
             await asyncio.sleep(0.005)
+
+
+def is_back(bus: Bus, times: int) -> bool:
+    return bus.reconnects >= times and bus.connected
 
 
 def worker(herd: Broker, token: Callable[[], str], seed: str) -> AbstractAsyncContextManager[Bus]:
@@ -70,7 +76,7 @@ async def test_renewal_in_the_middle_of_talking_loses_nothing(herd: Broker) -> N
         for round_ in range(1, 5):
             tokens.append(minter.mint_worker("p1", "sbx-1", key.public, life=60)[0])
             await bus.client.force_reconnect()
-            await until(lambda round_=round_: bus.reconnects >= round_ and bus.connected)
+            await until(partial(is_back, bus, round_))
         said = await talking
         state = (await reader.js.stream_info("EVENTS")).state
         assert state.messages == said
@@ -91,7 +97,7 @@ async def test_a_revoked_worker_is_cut_and_refused_and_its_neighbour_goes_on(her
         assert neighbour.connected
         for again in (token, minter.mint_worker("p1", "sbx-1", key.public, life=60)[0]):
             with pytest.raises(BusError):
-                async with worker(herd, lambda again=again: again, key.seed):
+                async with worker(herd, partial(str, again), key.seed):
                     pass
 
 
@@ -162,7 +168,8 @@ async def test_new_rights_at_an_upgrade_keep_the_revocations(herd: Broker) -> No
 
 async def test_a_worker_answers_its_delivery_once_and_reaches_no_other_inbox(herd: Broker) -> None:
     """`allow_responses` opens the asker's reply subject for one message, and nothing else of `_INBOX`."""
-    watch, refused = Watch(), []
+    watch = Watch()
+    refused: list[str] = []
     watch.violated = refused.append
     async with (
         herd.bus(P.MESSAGE_RELAY) as relay,
@@ -251,7 +258,7 @@ async def test_a_worker_may_say_what_fits_and_not_more(herd: Broker) -> None:
         await until(lambda: not bus.connected)
 
 
-def widened(keys: SpawnerKeys, key: Key, name: str) -> dict:
+def widened(keys: SpawnerKeys, key: Key, name: str) -> dict[str, Any]:
     return claims.user(
         key.public,
         name=name,

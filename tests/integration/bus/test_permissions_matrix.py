@@ -59,7 +59,8 @@ async def speakers(herd: Broker) -> AsyncIterator[list[Speaker]]:
     async with AsyncExitStack() as stack:
         found = []
         for principal in Principal:
-            watch, violations = Watch(), []
+            watch = Watch()
+            violations: list[str] = []
             watch.violated = violations.append
             bus = herd.bus(principal, project=PROJECT, sandbox=SANDBOX, watch=watch)
             found.append(Speaker(principal, await stack.enter_async_context(bus), violations))
@@ -346,7 +347,8 @@ async def test_the_spawners_system_credential_can_push_the_accounts_token_and_no
     from sandherd.bus.identity.claims import CLAIMS_INBOX
 
     said = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
-    watch, violations = Watch(), []
+    watch = Watch()
+    violations: list[str] = []
     watch.violated = violations.append
     identity = Identity.file(herd.spawner_identity / "claims.creds")
     async with Bus.open(herd.url, name="claims", identity=identity, inbox=CLAIMS_INBOX, watch=watch) as bus:

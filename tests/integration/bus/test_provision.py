@@ -26,7 +26,7 @@ async def admin(herd: Broker) -> AsyncIterator[Bus]:
 
 
 async def configurations(bus: Bus) -> dict[str, object]:
-    streams = {info.config.name: info.config for info in await bus.js.streams_info()}
+    streams = {str(info.config.name): info.config for info in await bus.js.streams_info()}
     consumers = {c.name: (await bus.js.consumer_info(c.stream, c.name)).config for c in CONSUMERS}
     return {**streams, **consumers}
 

@@ -9,6 +9,7 @@ from event_ingest.answers.records import answer_sandboxes, answer_tasks
 from event_ingest.answers.trajectory import answer_trajectory
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import AskEvents, AskTrajectory, PastSandboxes, PastTasks
+from sandherd.contracts.states import TaskState
 
 ROOM = 1_000_000
 
@@ -193,7 +194,7 @@ async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> No
     last = boxes[-1]
     assert (last.task, last.state, last.isolation, last.reason) == ("task-0", "terminated", "bubblewrap", "completed")
     assert (last.events, last.last_heartbeat_at) == (8, last.last_event_at)
-    assert (await asker.ask(answer_tasks, PastTasks(state="failed"))).tasks == []
+    assert (await asker.ask(answer_tasks, PastTasks(state=TaskState.FAILED))).tasks == []
     assert [task.task for task in (await asker.ask(answer_tasks, PastTasks(task="task-3"))).tasks] == ["task-3"]
 
 

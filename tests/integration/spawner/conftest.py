@@ -38,7 +38,7 @@ from spawner.runtimes.process import ProcessRuntime
 Open = Callable[..., Awaitable[ProcessRuntime]]
 
 
-Eventually = Callable[[Callable[[], Any]], Awaitable[Any]]
+Eventually = Callable[..., Awaitable[Any]]
 PlanFor = Callable[..., SandboxPlan]
 
 
@@ -181,7 +181,8 @@ class Person:
             view = await self.sandbox(sandbox)
             return view if view and view.state == state else None
 
-        return await self.eventually(look, 60)
+        found: SandboxView = await self.eventually(look, 60)
+        return found
 
     def said(self, entity: str, event_type: str) -> dict[str, Any]:
         """What the first event of a type said of it."""
@@ -203,14 +204,16 @@ class Person:
             view = await self.try_task(task)
             return view if view and view.ended_at else None
 
-        return await self.eventually(look, 60)
+        found: TaskView = await self.eventually(look, 60)
+        return found
 
     async def reaches(self, task: str, state: str) -> TaskView:
         async def look() -> TaskView | None:
             view = await self.try_task(task)
             return view if view and view.state == state else None
 
-        return await self.eventually(look)
+        found: TaskView = await self.eventually(look)
+        return found
 
     def unique(self) -> list[dict[str, Any]]:
         """The events without repetitions, which the broker does not keep but a listener may hear after a crash."""

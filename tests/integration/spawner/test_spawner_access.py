@@ -72,7 +72,8 @@ async def worker(herd: Broker) -> AsyncIterator[Bus]:
 def reference(size: int, **over: Any) -> ArtifactRef:
     own = ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="upl-1")
     chunks = max(1, -(-size // INLINE_BYTES))
-    return ArtifactRef(**{"artifact": "upl-1", "subject": own, "size": size, "sha256": DIGEST, "chunks": chunks} | over)
+    given = {"artifact": "upl-1", "subject": own, "size": size, "sha256": DIGEST, "chunks": chunks}
+    return ArtifactRef.model_validate(given | over)
 
 
 ASKED: tuple[Request[Any], ...] = (
@@ -277,8 +278,8 @@ async def test_each_question_reaches_the_worker_with_all_its_fields(live: Live, 
             return answer
 
         await play(worker, kind, say)
-    run = {"command": ["cat", "ü"], "cwd": "a b", "env": {"A": "1"}, "stdin": odd, "timeout_seconds": 7}
-    put = {"path": "a b", "data": odd, "sha256": DIGEST, "mode": 0o755, "unpack": True}
+    run: dict[str, Any] = {"command": ["cat", "ü"], "cwd": "a b", "env": {"A": "1"}, "stdin": odd, "timeout_seconds": 7}
+    put: dict[str, Any] = {"path": "a b", "data": odd, "sha256": DIGEST, "mode": 0o755, "unpack": True}
     of: dict[str, Any] = {"sandbox": "sbx-1"}
     questions: list[tuple[Request[Any], Request[Any]]] = [
         (Exec(exec="exc-1", wait_seconds=1, **run, **of), WorkerExec(exec="exc-1", wait_seconds=1, **run)),

@@ -165,12 +165,12 @@ async def test_a_task_whose_sandbox_has_expired_has_failed(spawner: Make, person
 
 
 @pytest.mark.parametrize("kind", [PauseSandbox, ResumeSandbox, ExtendSandbox, TerminateSandbox])
-async def test_what_is_asked_of_no_sandbox_is_refused(spawner: Make, person: Any, kind: type[Command]) -> None:
+async def test_what_is_asked_of_no_sandbox_is_refused(spawner: Make, person: Any, kind: Callable[..., Command]) -> None:
     """Whoever waits hears that there is no such sandbox, or that it has ended."""
-    more = {ExtendSandbox: {"seconds": 5}, TerminateSandbox: {"reason": ""}}.get(kind, {})
+    more: dict[Any, dict[str, Any]] = {ExtendSandbox: {"seconds": 5}, TerminateSandbox: {"reason": ""}}
     async with spawner().running():
         name = new_name("sbx")
-        await person.command(kind(sandbox=name, **more), name)
+        await person.command(kind(sandbox=name, **more.get(kind, {})), name)
         await person.hears(name, "sandbox.refused")
         assert f"there is no sandbox {name}" in person.said(name, "sandbox.refused")["reason"]
 

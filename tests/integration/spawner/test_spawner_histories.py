@@ -21,7 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -315,7 +315,7 @@ def test_whatever_happens_what_must_hold_does(theatre: Theatre) -> None:
     """See the module's docstring: it says what may happen, and what must hold."""
     logs.configure("test", "critical")
     run_state_machine_as_test(
-        lambda: Histories(theatre),
+        cast("type[Histories]", lambda: Histories(theatre)),  # any factory will do, but hypothesis says: a class
         settings=settings(
             max_examples=how_many(), stateful_step_count=STEPS, deadline=None, database=None,
             suppress_health_check=list(HealthCheck), phases=PHASES,

@@ -86,13 +86,17 @@ async def test_an_older_token_writes_nothing_over_a_newer_one(herd: Broker) -> N
 async def test_nothing_is_asked_or_written_without_the_lease(herd: Broker) -> None:
     """A runtime is not even called."""
     called: list[Any] = []
+
+    async def call(runtime: Any) -> None:
+        called.append(runtime)
+
     async with herd.bus(Principal.SPAWNER) as bus:
         live = Live(bus, Meters(CollectorRegistry()))
         read = await made(live)
         lease = Lease(5, held=False)
         leading, runtimes = Leading(live, lease), Runtimes({"process": object()}, lease, 1.0)  # type: ignore[dict-item]
         with pytest.raises(LeaseLostError):
-            await runtimes.ask(read.record, called.append)  # type: ignore[arg-type,func-returns-value]
+            await runtimes.ask(read.record, call)
         for write in (leading.decide(read, stopping), leading.note("p1.sbx-1", stopping)):
             with pytest.raises(LeaseLostError):
                 await write

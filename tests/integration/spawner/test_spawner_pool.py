@@ -37,7 +37,8 @@ async def ready(person: Any, service: Service, count: int = 1) -> list[WarmRecor
         waits = len(found) == count and all(record.state is WarmState.READY for record in found)
         return found if waits else None
 
-    return await person.eventually(look, 60)
+    records: list[WarmRecord] = await person.eventually(look, 60)
+    return records
 
 
 async def emptied(person: Any, home: Any) -> None:

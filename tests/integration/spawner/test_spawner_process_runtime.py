@@ -49,7 +49,8 @@ async def end(eventually: Eventually, runtime: ProcessRuntime, sandbox: str) -> 
         seen = await runtime.look(sandbox)
         return seen if seen and not seen.alive else None
 
-    return await eventually(ended)
+    seen: Seen = await eventually(ended)
+    return seen
 
 
 def told(runtime: ProcessRuntime) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from sandherd.bus.service import Service
 from sandherd.contracts.commands import CancelTask, Retry, RetryTask
 from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.states import TaskState
 from tests.integration.spawner.test_spawner_losses import worker_of
 
 Make = Callable[..., Service]
@@ -30,7 +31,7 @@ async def lose_worker(person: Any, sandbox: str) -> None:
 
 def check_one_at_a_time(person: Any, task: str) -> None:
     """No sandbox of the task was requested while another of it had not ended."""
-    live = set()
+    live: set[str] = set()
     for event in person.unique():
         if event.get("taskid") != task or not event["type"].startswith("sandbox."):
             continue
@@ -185,7 +186,7 @@ async def test_the_more_urgent_begin_first_and_the_list_says_why_the_others_wait
         tasks = {kind: await person.submit(["true"], kind, priority=kind) for kind in ("low", "high", "critical")}
         for task in tasks:
             await person.reaches(task, "pending")
-        found = (await person.bus.ask(LiveTasks(state="pending"), "p1")).tasks
+        found = (await person.bus.ask(LiveTasks(state=TaskState.PENDING), "p1")).tasks
         said = {view.task: view.waits_for for view in found}
         assert said == {
             "critical": "1 of 1 sandboxes of project p1 live; it is next",

@@ -87,7 +87,7 @@ class Sandbox:
     async def exec(self, *command: str, **fields: Any) -> ExecState:
         """Run a command to its end; its whole output is in the answer."""
         name = new_name("exc")
-        state = await self.ask(WorkerExec(exec=name, command=list(command), **fields))
+        state: ExecState = await self.ask(WorkerExec(exec=name, command=list(command), **fields))
         output = list(state.output)
         while not state.complete:
             state = await self.ask(WorkerExecStatus(exec=name, offset=state.next_offset))
@@ -169,8 +169,8 @@ class Sandbox:
 
     async def stored(self, subject: str) -> list[tuple[str, bytes, dict[str, str]]]:
         """What the broker has on these subjects, in the order of the stream."""
-        found, sequence = [], 0
-        stream = _stream_of(subject)
+        found: list[tuple[str, bytes, dict[str, str]]] = []
+        sequence, stream = 0, _stream_of(subject)
         while True:
             try:
                 message = await self.reader.js.get_msg(
@@ -193,7 +193,8 @@ class Sandbox:
         async def find() -> Envelope[Any] | None:
             return next(iter(await self.events(kind)), None)
 
-        return await _eventually(find, f"agent.{kind}; log:\n{self.log.read_text()[-4000:]}")
+        found: Envelope[Any] = await _eventually(find, f"agent.{kind}; log:\n{self.log.read_text()[-4000:]}")
+        return found
 
     async def output(self) -> str:
         """The terminal output as the broker has it."""
@@ -211,7 +212,8 @@ class Sandbox:
             except Exception:  # noqa: BLE001  # nobody there yet
                 return None
 
-        return await _eventually(once, "a receipt")
+        receipt: Receipt = await _eventually(once, "a receipt")
+        return receipt
 
 
 def _stream_of(subject: str) -> str:

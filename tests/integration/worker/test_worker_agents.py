@@ -69,7 +69,7 @@ async def test_heartbeats_come_all_the_time_while_the_agent_is_busy(sandbox: Any
 
     async def five() -> bool:
         beats = await sandbox.events("heartbeat")
-        return sum(beat.data.status == "running" for beat in beats) >= 5
+        return len([beat for beat in beats if beat.data.status == "running"]) >= 5
 
     await eventually(five, "five heartbeats while the agent runs")
     beat = (await sandbox.events("heartbeat"))[-1].data

@@ -285,6 +285,7 @@ async def test_a_worker_that_nobody_will_ever_let_in_again_ends(sandbox: Any, he
     sandbox.environment = {"SANDHERD_CREDENTIALS": str(credentials)}
     await herd.kill()
     expires_at = bearer(credentials.read_text()).expires_at
+    assert expires_at is not None
     await eventually(lambda: datetime.now(UTC) > expires_at, "the end of its credential")
     sandbox.task("touch begun")
     assert await sandbox.run() == ExitCode.NOT_STARTED

@@ -44,9 +44,11 @@ async def upload(sandbox: Any, path: str, content: bytes, **fields: Any) -> File
         given = {"artifact": await sandbox.put_aside(content)}
     given = {"max_bytes": CAP, "sha256": sha256(content), "transfer": new_name("trf"), **given, **fields}
     question = WorkerUpload(path=path, **given)
-    while not (answer := await sandbox.ask(question, 60)).done:
+    while True:
+        answer: FileWritten = await sandbox.ask(question, 60)
+        if answer.done:
+            return answer
         assert answer.moved <= answer.size
-    return answer
 
 
 async def download(sandbox: Any, path: str) -> tuple[FileRead, bytes]:

@@ -121,8 +121,6 @@ def test_a_file_that_was_left_out_is_refused() -> None:
 )
 def test_an_error_means_one_of_three_things(error: Exception, fault: Fault | None) -> None:
     """The database is away, another replica is in the way, the data is bad; or it is no error of the database."""
-    if isinstance(error, asyncpg.PostgresError):
-        error.sqlstate = type(error).sqlstate
     assert fault_of(error) is fault
 
 

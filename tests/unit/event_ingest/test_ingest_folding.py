@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from event_ingest.folding import CLOSING, folded
 from event_ingest.standing import MESSAGE_STATES, SANDBOX_STATES, TASK_STATES, storable
 from sandherd.contracts.envelope import Envelope, wrap
-from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events.agent import AgentMessage
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
 
 BEGUN = datetime(2026, 11, 20, tzinfo=UTC)
@@ -97,8 +98,8 @@ def test_every_state_is_reached_by_an_event() -> None:
 
 def test_what_speaks_of_no_state_changes_none() -> None:
     """An agent's word moves neither its task nor its sandbox."""
-    said = EVENTS["agent.message"](content="done", content_length=4)
-    event = wrap(
+    said = AgentMessage(content="done", content_length=4)
+    event: Envelope[EventData] = wrap(
         said,
         "agent.message",
         source="/sandherd/sandbox/sbx-1",

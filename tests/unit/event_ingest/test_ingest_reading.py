@@ -13,13 +13,13 @@ from event_ingest.rows import COLUMNS, Batch, columns
 from sandherd.bus.consuming import Delivery
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events.agent import AgentMessage
 from sandherd.contracts.subjects import event_subject
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 SUBJECT = event_subject("default", "sbx-1", "agent.message")
 GOOD = wrap(
-    EVENTS["agent.message"](content="hello", content_length=5),
+    AgentMessage(content="hello", content_length=5),
     "agent.message",
     source="/sandherd/sandbox/sbx-1",
     sequence=1,

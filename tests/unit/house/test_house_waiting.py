@@ -21,10 +21,11 @@ def test_nothing_waits_in_a_way_that_swallows_a_cancellation(product: list[Any])
 def uses(tree: ast.AST) -> Iterator[int]:
     """The lines that use `asyncio.wait_for`, however it came there."""
     for node in ast.walk(tree):
-        called = isinstance(node, ast.Attribute) and node.attr == "wait_for" and isinstance(node.value, ast.Name)
-        imported = isinstance(node, ast.ImportFrom) and any(alias.name == "wait_for" for alias in node.names)
-        if (called and node.value.id == "asyncio") or imported:  # type: ignore[union-attr]
-            yield node.lineno  # type: ignore[attr-defined]
+        match node:
+            case ast.Attribute(value=ast.Name(id="asyncio"), attr="wait_for"):
+                yield node.lineno
+            case ast.ImportFrom() if any(alias.name == "wait_for" for alias in node.names):
+                yield node.lineno
 
 
 def test_it_is_found_however_it_is_called() -> None:

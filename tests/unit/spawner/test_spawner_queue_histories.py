@@ -152,7 +152,7 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "plain"):
             return
         rebuilt = Queue(self.plain.allowed, AGE)
-        views = [*self.plain.tasks.values(), *self.plain.sandboxes.values()]
+        views: list[TaskFacts | SandboxView] = [*self.plain.tasks.values(), *self.plain.sandboxes.values()]
         random.Random(self.number).shuffle(views)
         told(rebuilt, *views)
         now = after(self.now)

@@ -148,7 +148,7 @@ def test_tasks_that_failed_together_do_not_come_back_together() -> None:
     [
         AgentStarted(sdk="command", task="task-1", timestamp=NOW, task_description_length=5),
         AgentCompleted(turn=1, agent_type="command", final_output="done after all"),
-        AgentFailed(turn=1, agent_type="command", error="no", error_type="internal"),
+        AgentFailed(turn=1, error="no", error_type="internal"),
     ],
     ids=lambda late: str(late.type),
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import SandboxState, TaskState
-from spawner.records.index import Known
+from spawner.records.known import Known
 from spawner.runtimes.contract import Seen
 from spawner.sandboxes.orphans import Waiting
 from spawner.sandboxes.sweep import look_over, unsaid

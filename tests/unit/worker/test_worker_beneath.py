@@ -23,9 +23,9 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def real(root: Path, path: str, **how: bool) -> Path:
+def real(root: Path, path: str, *, make: bool = False, follow: bool = True) -> Path:
     """Where a path leads, as it is walked."""
-    with Beneath(root).place(path, **how) as (folder, name):
+    with Beneath(root).place(path, make=make, follow=follow) as (folder, name):
         return Path(f"/proc/self/fd/{folder}").readlink() / ("" if name == "." else name)
 
 

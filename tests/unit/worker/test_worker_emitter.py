@@ -52,7 +52,7 @@ async def test_there_is_one_end(spool: Spool, emitter: Emitter, said: Any) -> No
     """Of two ends only the first is said, even if both are said at once; what is no end may still be said."""
     failed = AgentFailed(error="x", error_type="stopped")
     results = await asyncio.gather(emitter.emit(AgentCompleted()), emitter.emit(failed), emitter.emit(message("y")))
-    assert results == [True, False, True]
+    assert list(results) == [True, False, True]
     assert [event.type for event in said(spool)] == ["agent.completed", "agent.message"]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd_worker import saving
+from sandherd_worker.archive import Packed, pack
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.saving import Keeping, Transcript, time_to_save
@@ -72,10 +73,9 @@ async def test_what_could_not_be_read_is_said_with_the_rest(
     keeping: Keeping, tmp_path: Path, spool: Spool, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive is not lost for it."""
-    packed = saving.pack
 
     def misses(*given: Any, **more: Any) -> Any:
-        return saving.Packed(packed(*given, **more).files, ("secret/\udcff",))
+        return Packed(pack(*given, **more).files, ("secret/\udcff",))
 
     monkeypatch.setattr(saving, "pack", misses)
     (tmp_path / "work/a").write_text("x")
