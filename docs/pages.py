@@ -157,6 +157,7 @@ def states_page() -> str:
         ("Tasks", states.TaskState, states.TaskState.PENDING, RETRY),
         ("Sandboxes", states.SandboxState, states.SandboxState.REQUESTED, "A sandbox that failed is not used again."),
         ("Messages", states.MessageState, states.MessageState.QUEUED, "A message to an ended sandbox is rejected."),
+        ("Approvals", states.ApprovalState, states.ApprovalState.PENDING, "The first answer counts, or the time-out."),
     ]
     parts = [part for kind in kinds for part in state_part(*kind)]
     says = "A change that is not drawn here is refused, counted and logged, and never written.\n"

@@ -16,7 +16,7 @@ from sandherd.client.questions import Listing
 from sandherd.client.sending import Delivery
 from sandherd.client.target import TASK_REFUSED, Event, Target
 from sandherd.client.terminal import OutputFollowing, OutputReader
-from sandherd.contracts.commands import CancelTask, MessageType, RetryTask, SubmitTask, TaskSpec
+from sandherd.contracts.commands import CancelTask, RetryTask, Sayable, SubmitTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import (
@@ -90,7 +90,7 @@ class Herd(Access):
         return await obeying.retried(self.connection, made(RetryTask, task=task, requested_by=by), before, timeout)
 
     async def send(
-        self, sandbox: str, text: str, *, message_type: MessageType = "user_message", expires_seconds: int = 3600
+        self, sandbox: str, text: str, *, message_type: Sayable = "user_message", expires_seconds: int = 3600
     ) -> str:
         """Say something to the agent in a sandbox. Returns the message's name; what becomes of it are events."""
         said = sending.message(checked_name(sandbox, "sandbox"), text, message_type, expires_seconds)
@@ -98,7 +98,7 @@ class Herd(Access):
         return said.message
 
     async def deliver(
-        self, sandbox: str, text: str, *, message_type: MessageType = "user_message", timeout: float = 30.0
+        self, sandbox: str, text: str, *, message_type: Sayable = "user_message", timeout: float = 30.0
     ) -> Delivery:
         """Say something, and wait until the agent has it, or can't have it."""
         said = sending.message(checked_name(sandbox, "sandbox"), text, message_type, 3600)

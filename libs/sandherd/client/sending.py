@@ -8,7 +8,7 @@ from sandherd.client import heard
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, ServiceAwayError, made
 from sandherd.client.heard import Event
-from sandherd.contracts.commands import MessageType, SendMessage
+from sandherd.contracts.commands import Sayable, SendMessage
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import AskEvents
@@ -111,7 +111,7 @@ async def deliver(connection: Connection, command: SendMessage, timeout: float) 
         await subscription.unsubscribe()
 
 
-def message(sandbox: str, text: str, message_type: MessageType, expires_seconds: int) -> SendMessage:
+def message(sandbox: str, text: str, message_type: Sayable, expires_seconds: int) -> SendMessage:
     """A new message. Raises `HerdError` naming the field that is wrong."""
     return made(
         SendMessage,

@@ -21,6 +21,8 @@ from sandherd.contracts.specs import (
 __all__ = [
     "COMMANDS",
     "MAX_FILES_BYTES",
+    "AnswerApproval",
+    "ApprovalId",
     "Argument",
     "CancelTask",
     "Command",
@@ -37,6 +39,7 @@ __all__ = [
     "Retry",
     "RetryTask",
     "SandboxSpec",
+    "Sayable",
     "SendMessage",
     "SubmitTask",
     "TaskSpec",
@@ -134,7 +137,13 @@ class ExtendSandbox(SandboxCommand):
     seconds: Annotated[int, Field(ge=1, le=30 * 86_400)]
 
 
-MessageType = Literal["user_message", "interrupt", "guardian_nudge", "system"]
+Sayable = Literal["user_message", "interrupt", "guardian_nudge", "system"]
+"""What `send_message` may say."""
+MessageType = Literal["user_message", "interrupt", "guardian_nudge", "system", "approval"]
+"""What an agent may be handed: also the answer to an approval, which comes of `answer_approval` alone."""
+
+ApprovalId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
+"""How an agent's worker calls an approval; it is the only one of its sandbox."""
 
 
 class SendMessage(Command):
@@ -144,7 +153,21 @@ class SendMessage(Command):
     message: SafeName
     sandbox: SafeName
     content: Text
-    message_type: MessageType = "user_message"
+    message_type: Sayable = "user_message"
     sender_id: Note | None = None
     correlation_id: Note | None = None
     expires_seconds: Annotated[int, Field(ge=1, le=7 * 86_400)] = 3600
+
+
+class AnswerApproval(Command):
+    """Grant or deny what the agent in this sandbox asks leave for. The first answer counts."""
+
+    type: ClassVar[str] = "message-relay.answer_approval"
+    message: SafeName
+    """The message as which the answer goes to the agent. Under the same name it may be given again, and is one."""
+    sandbox: SafeName
+    approval_id: ApprovalId
+    granted: bool
+    reason: Annotated[Note, Field(max_length=4000)] | None = None
+    """For the agent to read."""
+    answered_by: Note | None = None

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from sandherd.contracts.commands import MessageType, Note, Text
+from sandherd.contracts.commands import ApprovalId, MessageType, Note, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 
@@ -24,6 +24,16 @@ class InboxMessage(BaseModel):
     sent_at: Moment
     expires_at: Moment
     traceparent: str | None = None
+
+
+class ApprovalAnswer(BaseModel):
+    """The `content` of a message of the type `approval`, as JSON."""
+
+    model_config = ConfigDict(frozen=True)
+
+    approval_id: ApprovalId
+    granted: bool
+    reason: str | None = None
 
 
 class Receipt(BaseModel):

@@ -1,4 +1,4 @@
-"""The states of tasks, sandboxes and messages, and every transition between them that is allowed."""
+"""The states of tasks, sandboxes, messages and approvals, and every transition between them that is allowed."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -39,8 +39,17 @@ class MessageState(StrEnum):
     REJECTED = "rejected"
 
 
-State = TaskState | SandboxState | MessageState
-StateT = TypeVar("StateT", TaskState, SandboxState, MessageState)
+class ApprovalState(StrEnum):
+    """Whether an agent has the leave that it asked for."""
+
+    PENDING = "pending"
+    GRANTED = "granted"
+    DENIED = "denied"
+    EXPIRED = "expired"
+
+
+State = TaskState | SandboxState | MessageState | ApprovalState
+StateT = TypeVar("StateT", TaskState, SandboxState, MessageState, ApprovalState)
 
 TASK_TRANSITIONS: Final[frozenset[tuple[TaskState, TaskState]]] = frozenset(
     {
@@ -93,10 +102,16 @@ MESSAGE_TRANSITIONS: Final[frozenset[tuple[MessageState, MessageState]]] = froze
     }
 )
 
+APPROVAL_TRANSITIONS: Final[frozenset[tuple[ApprovalState, ApprovalState]]] = frozenset(
+    (ApprovalState.PENDING, after) for after in ApprovalState if after is not ApprovalState.PENDING
+)
+"""The first answer counts, and so does the time-out if it comes before any."""
+
 ALLOWED: Final[Mapping[type[State], AbstractSet[tuple[State, State]]]] = {
     TaskState: TASK_TRANSITIONS,
     SandboxState: SANDBOX_TRANSITIONS,
     MessageState: MESSAGE_TRANSITIONS,
+    ApprovalState: APPROVAL_TRANSITIONS,
 }
 """By kind: states of two kinds that share a word are equal to each other, and one table would let them mix."""
 

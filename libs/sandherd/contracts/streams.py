@@ -153,6 +153,12 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         filters=(f"{PREFIX}.command.message-relay.>",),
     ),
     Consumer(
+        name="message-relay-agents",
+        stream="EVENTS",
+        service=Principal.MESSAGE_RELAY,
+        filters=(f"{PREFIX}.event.*.*.agent.approval_requested",),
+    ),
+    Consumer(
         name="spawner-agents",
         stream="EVENTS",
         service=Principal.SPAWNER,
@@ -187,6 +193,12 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         says="Sandboxes that are started beforehand and wait for a task.",
         owners=frozenset({Principal.SPAWNER}),
         max_bytes=64 * _MIB,
+    ),
+    Bucket(
+        name="approvals",
+        says="What agents ask leave for, and what was answered.",
+        owners=frozenset({Principal.MESSAGE_RELAY}),
+        max_bytes=256 * _MIB,
     ),
     Bucket(
         name="revocations",

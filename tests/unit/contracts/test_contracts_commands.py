@@ -62,3 +62,21 @@ def test_a_task_that_can_not_be_done_is_refused(path: tuple[str, ...], value: Js
     assert problem is not None
     assert problem.code is Code.INVALID_FIELD
     assert str(problem.field).startswith("data.")
+
+
+def test_an_approval_can_not_be_given_by_sending_a_message() -> None:
+    """`send_message` says no message of the type `approval`: leave is given by `answer_approval`, which is checked."""
+    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "message-relay.send_message")
+    said = changed(document, ("data", "message_type"), put("approval"))
+    problem = refusal(read_command, subject_of(document), encode(said))
+    assert problem is not None
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data.message_type")
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "x" * 129])
+def test_an_approval_is_named_in_one_printable_line(name: str) -> None:
+    """An answer to what no worker asks is refused when it is given."""
+    document = next(said for said in COMMAND_DOCUMENTS if said["type"] == "message-relay.answer_approval")
+    problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", "approval_id"), put(name))))
+    assert problem is not None
+    assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data.approval_id")

@@ -194,6 +194,8 @@ def test_text_that_only_speaks_of_a_nul_is_taken(said: str) -> None:
         ("spawner.terminate_sandbox", "reason"),
         ("message-relay.send_message", "sender_id"),
         ("message-relay.send_message", "correlation_id"),
+        ("message-relay.answer_approval", "reason"),
+        ("message-relay.answer_approval", "answered_by"),
     ],
 )
 def test_a_command_brings_no_nul_into_an_event(kind: str, member: str) -> None:

@@ -139,6 +139,10 @@ class AgentApprovalRequested(AgentEvent):
     tool: str
     input: Json = Field(default_factory=dict)
     reason: str | None = None
+    timeout_seconds: Seconds | None = None
+    """How long it waits; without one it waits as long as its sandbox lives."""
+    on_timeout: Literal["allow", "deny"] | None = None
+    """What holds when nobody has answered by then."""
 
 
 class AgentInterrupted(AgentEvent):

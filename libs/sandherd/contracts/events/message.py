@@ -1,10 +1,11 @@
 """What the message-relay says of messages and approvals."""
 
 from typing import ClassVar
+from uuid import UUID
 
 from sandherd.contracts.events.base import EventData
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.quantities import Count, Milliseconds
+from sandherd.contracts.quantities import Count, Milliseconds, Moment
 
 
 class MessageEvent(EventData):
@@ -50,6 +51,8 @@ class MessageRejected(MessageEvent):
 
     type: ClassVar[str] = "message.rejected"
     reason: str
+    code: str | None = None
+    """The kind of the reason, as in `contracts.errors`, where there is one."""
 
 
 class ApprovalEvent(EventData):
@@ -64,6 +67,13 @@ class ApprovalRequested(ApprovalEvent):
 
     type: ClassVar[str] = "approval.requested"
     tool: str
+    reason: str | None = None
+    """Why the agent asks."""
+    expires_at: Moment | None = None
+    on_timeout: str | None = None
+    """What holds when nobody has answered by then: `allow` or `deny`."""
+    asked_in: UUID | None = None
+    """The agent's own event, which has the input whole."""
 
 
 class ApprovalGranted(ApprovalEvent):
@@ -71,6 +81,9 @@ class ApprovalGranted(ApprovalEvent):
 
     type: ClassVar[str] = "approval.granted"
     by: str | None = None
+    reason: str | None = None
+    answer: SafeName | None = None
+    """The message that takes it to the agent."""
 
 
 class ApprovalDenied(ApprovalEvent):
@@ -79,6 +92,8 @@ class ApprovalDenied(ApprovalEvent):
     type: ClassVar[str] = "approval.denied"
     by: str | None = None
     reason: str | None = None
+    answer: SafeName | None = None
+    """The message that takes it to the agent."""
 
 
 class ApprovalExpired(ApprovalEvent):
@@ -86,3 +101,4 @@ class ApprovalExpired(ApprovalEvent):
 
     type: ClassVar[str] = "approval.expired"
     outcome: str
+    """`granted` or `denied` as the default was; `ended` if its sandbox was over first."""

@@ -12,6 +12,7 @@ from sandherd.contracts.requests.access import (
     FileWritten,
     Held,
 )
+from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, AskApprovals
 from sandherd.contracts.requests.base import REQUESTS, Page, Reply, Request
 from sandherd.contracts.requests.catalogue import (
     Catalogue,
@@ -83,7 +84,10 @@ __all__ = [
     "INLINE_BYTES",
     "LONGEST_WAIT",
     "REQUESTS",
+    "ApprovalList",
+    "ApprovalView",
     "ArtifactPiece",
+    "AskApprovals",
     "AskAudit",
     "AskCredential",
     "AskDead",
