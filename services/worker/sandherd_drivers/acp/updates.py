@@ -1,0 +1,97 @@
+"""From the protocol's session updates to our events. Pure: what is to be said is returned."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sandherd_drivers.acp.blocks import Json, block_text
+from sandherd_drivers.acp.costs import Costs
+from sandherd_drivers.acp.tool_calls import Said, ToolCall, ToolCalls
+
+_LONGEST_TEXT: Final = 200_000
+"""A text that grows beyond this is said in parts, so that each fits a line."""
+_CHUNKS: Final = {
+    "agent_message_chunk": "agent.message",
+    "agent_thought_chunk": "agent.thinking",
+    "user_message_chunk": "agent.user_message",
+}
+_TOOLS: Final = {"tool_call", "tool_call_update"}
+_PLANS: Final = {"plan", "plan_update", "plan_removed"}
+_NOTED: Final = {"current_mode_update", "session_info_update"}
+
+
+class Updates:
+    """One session's updates. A text is said when it is whole, a tool call when it begins and when it ends."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, resumed: bool = False) -> None:
+        self._calls = ToolCalls(clock)
+        self._costs = Costs(resumed=resumed)
+        self._event = ""
+        self._message: str | None = None
+        self._parts: list[str] = []
+        self._blocks = 0
+        self.last_message: str | None = None
+        """The last text that the agent said in this turn."""
+
+    def begin_turn(self) -> Iterator[Said]:
+        """A turn begins; what came late belongs before it."""
+        yield from self._whole()
+        self.last_message, self._blocks = None, 0
+
+    def take(self, update: Json) -> Iterator[Said]:
+        """What an update makes known."""
+        kind = update.get("sessionUpdate", "")
+        if kind in _CHUNKS:
+            yield from self._chunk(_CHUNKS[kind], update)
+        elif kind in _TOOLS:
+            yield from self._after_text(list(self._calls.take(update)))
+        elif kind in _PLANS or kind in _NOTED:
+            metadata = {"subtype": kind, **{key: value for key, value in update.items() if key != "sessionUpdate"}}
+            yield from self._after_text([("agent.system_message", {"metadata": metadata})])
+        elif kind == "usage_update":
+            self._costs.take(update.get("cost"))
+
+    def replayed(self, update: Json) -> None:
+        """What an agent tells again of a session that it loads: nothing new but what it has cost so far."""
+        if update.get("sessionUpdate") == "usage_update":
+            self._costs.take(update.get("cost"))
+
+    def asked_about(self, update: Json) -> tuple[ToolCall, list[Said]]:
+        """The tool call that leave is asked for, and what is to be said before."""
+        call, said = self._calls.asked_about(update)
+        return call, list(self._after_text(said))
+
+    def end_turn(self, stop_reason: str | None, usage: Json | None = None) -> Iterator[Said]:
+        """The turn is over: every text is whole, and no tool runs."""
+        yield from self._whole()
+        yield from self._calls.end_all()
+        yield "agent.assistant_message", {"stop_reason": stop_reason, "block_count": self._blocks}
+        if (charged := self._costs.charge(usage)) is not None:
+            yield "agent.usage", charged
+
+    def _chunk(self, event: str, update: Json) -> Iterator[Said]:
+        message = update.get("messageId") or None
+        if event != self._event or message != self._message:
+            yield from self._whole()
+        self._event, self._message = event, message
+        self._parts.append(block_text(update.get("content") or {}))
+        if sum(map(len, self._parts)) > _LONGEST_TEXT:
+            yield from self._whole()
+
+    def _after_text(self, said: list[Said]) -> Iterator[Said]:
+        if said:
+            yield from self._whole()
+            self._blocks += sum(name == "agent.tool_use" for name, _ in said)
+        yield from said
+
+    def _whole(self) -> Iterator[Said]:
+        """The text that was being said, if there is one; a new one begins."""
+        text, self._parts = "".join(self._parts), []
+        event, self._event = self._event, ""
+        if not text:
+            return
+        self._blocks += 1
+        if event == "agent.message":
+            self.last_message = text
+        fields: Json = {"content": text}
+        yield event, fields if event == "agent.thinking" else fields | {"content_length": len(text)}

@@ -1,0 +1,197 @@
+"""How a driver and its worker speak: JSON lines, commands on standard input, and what is said on the events pipe.
+
+    async def main(wire: Wire) -> None:
+        async for command in wire.commands():
+            match command:
+                case Begin(): …
+                case Message(): …; wire.taken(command.message)
+                case Interrupt(): …
+                case Stop(): break
+
+    run(main)
+
+The methods that say something may be called from any thread, and return when the pipe has taken it.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final, Literal
+from uuid import uuid4
+
+from sandherd_drivers.commands import Begin, Command, Decide, Decision, Interrupt, Message, Stop, read_command
+from sandherd_drivers.shortening import shorten
+
+__all__ = ["Begin", "Decision", "Interrupt", "Message", "Stop", "Wire", "run"]
+
+EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
+_LONGEST_COMMAND: Final = 8 * 1024 * 1024
+_LEAVING: Final = "the agent is ending"
+
+ErrorType = Literal["start", "signal", "internal", "stopped", "exit_status"]
+
+
+class Wire:
+    """Both directions. Make it with `open`, inside the loop that will read the commands."""
+
+    def __init__(self, commands: int, events: int) -> None:
+        self._commands, self._events = commands, events
+        self._lock = Lock()
+        self._queue: asyncio.Queue[Command] = asyncio.Queue()
+        self._asked: dict[str, asyncio.Future[Decision]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._reading: asyncio.Task[None] | None = None
+        self._over = False
+
+    @classmethod
+    async def open(cls) -> "Wire":
+        """Take standard input and the events pipe for itself: nothing that the agent starts gets hold of them."""
+        os.environ.pop("PYTHONPATH", None)
+        events = os.dup(given := int(os.environ[EVENTS_VARIABLE]))
+        os.close(given)
+        # The name stays: by it the agent's processes are found when their worker is lost.
+        os.environ[EVENTS_VARIABLE] = ""
+        commands = os.dup(0)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        wire = cls(commands, events)
+        await wire._listen()
+        return wire
+
+    # --- what the worker wants
+
+    async def commands(self) -> AsyncIterator[Command]:
+        """Each command in order; the last is a `Stop`, also when the worker is gone. Answers to `ask` are not here."""
+        while True:
+            command = await self._queue.get()
+            yield command
+            if isinstance(command, Stop):
+                return
+
+    async def ask(self, tool: str, input: dict[str, Any], reason: str | None = None) -> Decision:
+        """Ask whether the agent may use this tool, and wait for the answer. No one there to answer means no.
+
+        Not to be awaited where the commands are read in turn: an interrupt would wait for the answer then.
+        """
+        if self._over:
+            return Decision(granted=False, reason=_LEAVING)
+        approval = f"apr-{uuid4().hex}"
+        answer: asyncio.Future[Decision] = self._loop.create_future()
+        self._asked[approval] = answer
+        try:
+            self._say("driver.ask", approval_id=approval, tool=tool, input=input, reason=reason)
+            return await answer
+        finally:
+            self._asked.pop(approval, None)
+
+    def ask_from_thread(self, tool: str, input: dict[str, Any], reason: str | None = None) -> Decision:
+        """`ask`, for a thread that isn't the loop's; it waits."""
+        return asyncio.run_coroutine_threadsafe(self.ask(tool, input, reason), self._loop).result()
+
+    def withdraw(self, reason: str = "the turn was stopped") -> None:
+        """Answer all that was asked with no: for an interrupt."""
+        for answer in list(self._asked.values()):
+            _answer(answer, Decision(granted=False, reason=reason))
+
+    # --- what is said
+
+    def event(self, type: str, /, **data: Any) -> None:
+        """Say an event: `agent.message`, with its fields. What is too long for one line is shortened."""
+        self._say(type, **data)
+
+    def ready(self, *, session_id: str | None = None, model: str | None = None, version: str | None = None) -> None:
+        """The agent can take messages."""
+        self._say("driver.ready", session_id=session_id, model=model, version=version)
+
+    def taken(self, message: str) -> None:
+        """The agent has this message."""
+        self._say("driver.taken", message=message)
+
+    def refused(self, message: str, reason: str) -> None:
+        """The agent can't be given this message."""
+        self._say("driver.refused", message=message, reason=reason)
+
+    def turn(self, turn: int, state: Literal["running", "idle"]) -> None:
+        """What the agent does now. Idle: it has nothing to do, and waits."""
+        self._say("driver.turn", turn=turn, state=state)
+
+    def transcript(self, path: str | os.PathLike[str], session_id: str) -> None:
+        """This file is the session as far as it has come; the worker keeps a copy."""
+        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id)  # noqa: PTH100
+
+    def result(
+        self,
+        *,
+        error_type: ErrorType | None = None,
+        error: str = "",
+        turns: int = 1,
+        final_output: str | None = None,
+        stop_reason: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """What came of the task; said once. No `error_type` means that it is done."""
+        self._say(
+            "driver.result",
+            error_type=error_type,
+            error=error,
+            turns=turns,
+            final_output=final_output,
+            stop_reason=stop_reason,
+            session_id=session_id,
+        )
+
+    def _say(self, type: str, /, **data: Any) -> None:
+        left = memoryview(shorten(type, data))
+        with self._lock:
+            while left:
+                left = left[os.write(self._events, left) :]
+
+    # --- reading
+
+    async def _listen(self) -> None:
+        reader = asyncio.StreamReader(_LONGEST_COMMAND)
+        pipe = os.fdopen(self._commands, "rb", buffering=0)
+        await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        self._reading = self._loop.create_task(self._read(reader))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        # A line that is too long (`ValueError`) is nothing that the worker would write: the line is broken.
+        with suppress(ValueError, OSError):
+            while line := await reader.readline():
+                self._heed(line)
+        self._heed(json.dumps({"do": "stop"}).encode())
+
+    def _heed(self, line: bytes) -> None:
+        try:
+            command = read_command(line)
+        except (ValueError, TypeError, KeyError) as error:
+            self._say("agent.error", error=f"a command was not understood: {type(error).__name__}", phase="driver")
+            return
+        if isinstance(command, Decide):
+            _answer(self._asked.get(command.approval_id), Decision(granted=command.granted, reason=command.reason))
+            return
+        if isinstance(command, Stop):
+            self._over = True
+            self.withdraw(_LEAVING)
+        self._queue.put_nowait(command)
+
+
+def run(main: Callable[[Wire], Awaitable[None]]) -> None:
+    """Run a driver: `main` until it returns. What it raises is told, and is the driver's failure."""
+
+    async def whole() -> None:
+        await main(await Wire.open())
+
+    asyncio.run(whole())
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _answer(waiting: "asyncio.Future[Decision] | None", decision: Decision) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(decision)

@@ -1,0 +1,42 @@
+"""Drivers without a worker, each under the interpreter that has its SDK."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.driver_process import DriverProcess
+
+TOOLCHAINS = Path(__file__).parents[2] / "build" / "toolchains"
+
+StartDriver = Callable[..., Awaitable[DriverProcess]]
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Callable[[str], Path]:
+    """The interpreter of a kind's toolchain."""
+
+    def find(kind: str) -> Path:
+        python = TOOLCHAINS / kind / "bin" / "python"
+        if not python.exists():
+            pytest.skip(f"there is no toolchain {kind}")
+        return python
+
+    return find
+
+
+@pytest.fixture
+async def start_driver(tmp_path: Path) -> AsyncIterator[StartDriver]:
+    """Starts drivers, by kind and with options of `DriverProcess`, or any module; kills what is left of them."""
+    started: list[DriverProcess] = []
+
+    async def start(kind: str = "", *, module: str = "", **options: Any) -> DriverProcess:
+        driver = DriverProcess(module or f"sandherd_drivers.{kind}", tmp_path / f"driver-{len(started) + 1}", **options)
+        started.append(driver)
+        await driver.start()
+        return driver
+
+    yield start
+    for driver in started:
+        await driver.kill()

@@ -1,0 +1,170 @@
+"""A driver as its worker has it: a process, commands to its standard input, lines from its events pipe."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PACKAGES = Path(__file__).parents[2] / "services" / "worker"
+PATIENCE = 60.0
+
+Line = dict[str, Any]
+
+
+class DriverProcess:
+    """`python -m sandherd_drivers.<kind>`, or any module. `lines` is what it said, `output` what it printed."""
+
+    def __init__(
+        self,
+        module: str,
+        home: Path,
+        *,
+        python: str | Path = sys.executable,
+        packages: Sequence[Path] = (PACKAGES,),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.home = home
+        self.work_dir, self.state_dir = home / "work", home / "state"
+        self.lines: list[Line] = []
+        self.output = ""
+        self._command = [str(python), "-P", "-m", module]
+        self._env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "PYTHONPATH": os.pathsep.join(map(str, packages)),
+            "PYTHONUNBUFFERED": "1",
+            "SANDHERD_EVENTS_FD": "3",
+            **(env or {}),
+        }
+        self._process: asyncio.subprocess.Process | None = None
+        self._readers: list[asyncio.Task[None]] = []
+        self._heard = asyncio.Event()
+        self._messages = 0
+
+    async def start(self) -> None:
+        """Start it, in a session of its own; its work tree is `<home>/work`."""
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        self.state_dir.mkdir(parents=True, exist_ok=True)
+        reading, writing = os.pipe()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                cwd=self.work_dir,
+                env=self._env,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(3,),
+                preexec_fn=lambda: os.dup2(writing, 3),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        events = asyncio.StreamReader(2 * 1024 * 1024)
+        protocol = asyncio.StreamReaderProtocol(events)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb"))
+        self._readers = [asyncio.create_task(self._read(events)), asyncio.create_task(self._watch())]
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        assert self._process is not None, "it was not started"
+        return self._process
+
+    # --- telling it
+
+    def send(self, do: str, **fields: Any) -> None:
+        """Give it a command."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+
+    def begin(self, task: str, harness: Mapping[str, Any], resume: Mapping[str, Any] | None = None) -> None:
+        """Give it the task. `harness` is the specification's, as JSON."""
+        self.send(
+            "begin",
+            task=task,
+            work_dir=str(self.work_dir),
+            state_dir=str(self.state_dir),
+            harness=dict(harness),
+            resume=None if resume is None else dict(resume),
+        )
+
+    def message(self, content: str, message_type: str = "user_message", sender_id: str | None = None) -> str:
+        """Give it a message, and return the message's id."""
+        self._messages += 1
+        name = f"msg-{self._messages}"
+        self.send("message", message=name, message_type=message_type, content=content, sender_id=sender_id)
+        return name
+
+    def close_input(self) -> None:
+        """The worker is gone, as the driver sees it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    # --- hearing it
+
+    def said(self, type: str) -> list[Line]:
+        """The data of every line of this type so far."""
+        return [line["data"] for line in self.lines if line["type"] == type]
+
+    async def heard(self, type: str, count: int = 1, **data: Any) -> Line:
+        """Wait for the `count`th line of this type that has these values, and return its data."""
+
+        def found() -> list[Line]:
+            return [line for line in self.said(type) if data.items() <= line.items()]
+
+        await self.until(lambda: len(found()) >= count, f"{type} {data or ''} was not said {count} times")
+        return found()[count - 1]
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until this holds; it is looked at whenever the driver has said or printed something, or has ended."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not condition():
+                    over = all(reader.done() for reader in self._readers)
+                    assert not over, f"{what}; it has ended\n{self.told()}"
+                    await self._heard.wait()
+                    self._heard.clear()
+        except TimeoutError:
+            raise AssertionError(f"{what}\n{self.told()}") from None
+
+    def told(self) -> str:
+        """All that it said and printed, for people."""
+        return "\n".join([*(json.dumps(line)[:400] for line in self.lines), "--- output", self.output])
+
+    async def ended(self) -> int:
+        """Wait until it has ended and everything it said is heard; its exit status."""
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*self._readers)
+            return await self.process.wait()
+
+    async def stop(self) -> int:
+        """Ask it to end in order, and wait; its exit status."""
+        self.send("stop")
+        return await self.ended()
+
+    async def kill(self) -> None:
+        """End it and its process group by force, if it still runs."""
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, 9)
+        await self._process.wait()
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+
+    async def _read(self, events: asyncio.StreamReader) -> None:
+        while line := await events.readline():
+            self.lines.append(json.loads(line))
+            self._heard.set()
+        self._heard.set()
+
+    async def _watch(self) -> None:
+        assert self.process.stdout is not None
+        while printed := await self.process.stdout.read(65536):
+            self.output += printed.decode(errors="replace")
+            self._heard.set()
+        self._heard.set()

@@ -1,0 +1,138 @@
+"""An agent that does what it is told, word by word.
+
+The task and each message are lines of words: `say TEXT`, `print TEXT`, `usage IN OUT COST`, `use TOOL`, `raw JSON`,
+`keep TEXT` (a transcript), `wait` (until it is interrupted), `die` (by SIGKILL), `exit N`, `raise`, `fail TEXT` (as
+the outcome). A message given while it waits is said with the word `heard`, and the turn goes on; any other one is a
+turn of its own.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire, run
+
+SESSION = "session-1"
+
+
+class Echo:
+    """One session."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._turn = 0
+        self._interrupted = asyncio.Event()
+        self._turns: asyncio.Queue[str] = asyncio.Queue()
+        self._waiting = False
+        self._failure: str | None = None
+        self._state = Path()
+
+    async def serve(self) -> None:
+        working: asyncio.Task[None] | None = None
+        async for command in self._wire.commands():
+            match command:
+                case Begin():
+                    self._state = Path(command.state_dir)
+                    self._turns.put_nowait(command.task)
+                    working = asyncio.create_task(self._work())
+                case Message():
+                    self._hear(command)
+                case Interrupt():
+                    self._wire.withdraw()
+                    self._interrupted.set()
+                case Stop():
+                    break
+        if working is not None:
+            working.cancel()
+        if self._turn:
+            self._keep("the end")
+
+    def _hear(self, message: Message) -> None:
+        if message.content == "no":
+            self._wire.refused(message.message, "it does not want to")
+            return
+        if self._waiting:
+            self._wire.event("agent.message", turn=self._turn, content=f"heard {message.content}", content_length=1)
+        else:
+            self._turns.put_nowait(message.content)
+        self._wire.taken(message.message)
+
+    async def _work(self) -> None:
+        self._wire.ready(session_id=SESSION, model="echo-1", version="0")
+        while True:
+            text = await self._turns.get()
+            self._turn += 1
+            self._wire.turn(self._turn, "running")
+            self._wire.event("agent.turn_started", turn=self._turn, prompt_preview=text[:50])
+            self._interrupted.clear()
+            for line in text.splitlines():
+                await self._do(*line.partition(" ")[::2])
+            self._wire.event("agent.turn_completed", turn=self._turn, stop_reason="end_turn")
+            self._keep(f"turn {self._turn}")
+            if self._turn == 1:
+                self._tell_result()
+            self._wire.turn(self._turn, "idle")
+
+    def _tell_result(self) -> None:
+        failed = self._failure is not None
+        self._wire.result(
+            error_type="internal" if failed else None,
+            error=self._failure or "",
+            turns=self._turn,
+            final_output=f"done {self._turn}",
+            stop_reason="end_turn",
+            session_id=SESSION,
+        )
+
+    async def _do(self, word: str, rest: str) -> None:
+        match word:
+            case "say":
+                self._wire.event("agent.message", turn=self._turn, content=rest, content_length=len(rest))
+            case "print":
+                print(rest, flush=True)
+            case "usage":
+                numbers = zip(("input_tokens", "output_tokens", "cost_micro_usd"), map(int, rest.split()), strict=True)
+                self._wire.event("agent.usage", turn=self._turn, **dict(numbers))
+            case "use":
+                await self._use(rest)
+            case "raw":
+                document = json.loads(rest)
+                self._wire.event(document["type"], **document["data"])
+            case "wait":
+                self._waiting = True
+                await self._interrupted.wait()
+                self._waiting = False
+            case "fail":
+                self._failure = rest
+            case _:
+                _end(word, rest)
+
+    async def _use(self, tool: str) -> None:
+        decision = await self._wire.ask(tool, {"command": "ls"}, "it would like to")
+        word = "granted" if decision.granted else "denied"
+        self._wire.event("agent.message", turn=self._turn, content=f"{tool} {word} {decision.reason}", content_length=1)
+
+    def _keep(self, text: str) -> None:
+        path = self._state / "session.jsonl"
+        with path.open("a") as file:
+            file.write(f"{text}\n")
+        self._wire.transcript(path, SESSION)
+
+
+def _end(word: str, rest: str) -> None:
+    if word == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "exit":
+        os._exit(int(rest))
+    elif word == "raise":
+        raise RuntimeError("as it was told")
+
+
+async def main(wire: Wire) -> None:
+    await Echo(wire).serve()
+
+
+if __name__ == "__main__":
+    run(main)
