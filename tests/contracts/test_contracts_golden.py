@@ -10,12 +10,13 @@ import jsonschema
 import pytest
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
+from sandherd.contracts.harnesses import HARNESSES, AnyHarness
 from sandherd.contracts.reading import read_command, read_event
 from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, Reply
 from sandherd.contracts.schemas import json_schemas, reply_of
@@ -24,6 +25,7 @@ from sandherd.contracts.subjects import command_subject, event_subject
 SCHEMAS = json_schemas()
 EITHER = {"spawner.upload": {"Upload.data"}, "worker.upload": {"WorkerUpload.artifact"}}
 """What may not stand beside another field, which the example shows; the other example shows this one."""
+SHOWN_AMONG_HARNESSES = {"spawner.submit_task": {"CommandHarness.script", "CommandHarness.task_as"}}
 
 
 def read(example: Any) -> Envelope[Any]:
@@ -69,6 +71,7 @@ def test_every_type_has_an_example(golden: Path) -> None:
     assert stems(golden / "commands") == COMMANDS.keys()
     assert stems(golden / "requests") == REQUESTS.keys()
     assert stems(golden / "replies") == REQUESTS.keys() | {"error"}
+    assert stems(golden / "harnesses") == HARNESSES.keys()
     assert stems(golden / "delivery") == {"inbox_message", "receipt"}
 
 
@@ -96,8 +99,18 @@ def test_an_event_example_shows_every_field(event: Any) -> None:
 
 
 def test_a_command_example_shows_every_field(command: Any) -> None:
-    """No optional field is left out of a command either."""
-    assert left_out(read(command)) == set()
+    """No optional field is left out of a command either, but for those of the harness, which has its own examples."""
+    assert left_out(read(command)) == SHOWN_AMONG_HARNESSES.get(command.name, set())
+
+
+@pytest.mark.parametrize("kind", HARNESSES)
+def test_a_harness_is_read_and_said_again_unchanged(golden: Path, kind: str) -> None:
+    """Every kind of agent has an example with every field set, which stands for its kind wherever any may stand."""
+    document = (golden / "harnesses" / f"{kind}.json").read_bytes()
+    harness = TypeAdapter[BaseModel](AnyHarness).validate_json(document)
+    assert type(harness) is HARNESSES[kind]
+    assert json.loads(harness.model_dump_json()) == json.loads(document)
+    assert left_out(harness) == set()
 
 
 def test_cloudevents_reads_an_event_as_we_do(event: Any) -> None:

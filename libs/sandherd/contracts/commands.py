@@ -4,18 +4,16 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from sandherd.contracts.harnesses import Argument, CommandHarness, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.specs import (
     MAX_FILES_BYTES,
-    Argument,
-    CommandHarness,
     EnvName,
     Limits,
     RelativePath,
     Retry,
     SandboxSpec,
     TaskSpec,
-    Text,
 )
 
 __all__ = [

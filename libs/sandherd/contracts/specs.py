@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.harnesses import AnyHarness, Argument, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 
@@ -15,9 +16,6 @@ MOST_ATTEMPTS: Final = 20
 _DAY: Final = 86_400
 
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024, pattern=r"^[^\x00]*$")]
-Argument = Annotated[str, StringConstraints(max_length=32_000, pattern=r"^[^\x00]*$")]
-"""What the kernel takes as one argument or variable: no NUL, and under 128 KiB in any script (execve(2))."""
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
 
 
@@ -30,15 +28,6 @@ class Limits(BaseModel):
     cpu_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] = 3600
     open_files: Annotated[int, Field(ge=64, le=65_536)] = 1024
     processes: Annotated[int, Field(ge=8, le=32_768)] = 512
-
-
-class CommandHarness(BaseModel):
-    """Any program: it runs in the work tree, hears messages on its standard input; its exit status is the result."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["command"] = "command"
-    argv: Annotated[list[Argument], Field(min_length=1, max_length=256)]
 
 
 class Retry(BaseModel):
@@ -96,7 +85,7 @@ class TaskSpec(SandboxSpec):
     """What is to be done, by what, and where."""
 
     text: Text
-    harness: CommandHarness
+    harness: AnyHarness
     linger_seconds: Annotated[int, Field(ge=0, le=_DAY)] = 0
     """How long the sandbox stays for follow-up messages after the agent is done."""
     priority: Priority = "normal"

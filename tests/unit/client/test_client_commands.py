@@ -109,6 +109,9 @@ def test_every_answer_can_be_had_as_json(path: tuple[str, ...]) -> None:
         ["run", "x", "--linger", "-1", "--", "true"],
         ["run", "x", "--file", "/does/not/exist", "--", "true"],
         ["run", "x", "--harness", "wizard", "--", "true"],
+        ["run", "x", "--harness", "acp"],
+        ["run", "x", "--harness", "claude", "--", "true"],
+        ["run", "x", "--model", "m", "--", "true"],
         ["run", "x", "--runtime", "a.b", "--", "true"],
         ["run", "", "--", "true"],
         ["run", "x", "--priority", "urgent", "--", "true"],
@@ -272,9 +275,9 @@ def test_a_stack_without_its_supervisor_is_said_with_the_remedy(
 
 def test_a_harness_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     """As a runtime that is none is: by name, with the option that names another."""
-    assert status_of(["run", "x", "--harness", "claude", "--", "true"]) == 2
+    assert status_of(["run", "x", "--harness", "wizard", "--", "true"]) == 2
     said = capsys.readouterr().err
-    assert "no harness 'claude'; there is: command" in said
+    assert "no harness 'wizard'; there is: command, claude, openhands, acp" in said
     assert "--harness" in said
 
 

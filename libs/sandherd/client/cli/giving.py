@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
+    'sandherd run "Fix the failing test" --harness claude --secret-env ANTHROPIC_API_KEY',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
 )
 SEND_EXAMPLE = example(
@@ -40,7 +41,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     text: Annotated[str, typer.Argument(metavar="TASK", help="What is to be done, in words.")],
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM…", help="The program that does it.")] = None,
     *,
-    harness: Annotated[str, typer.Option("--harness", help="The kind of agent: command.")] = "command",
+    harness: Annotated[
+        str, typer.Option("--harness", help="The kind of agent: command, claude, openhands or acp.")
+    ] = "command",
+    model: Annotated[str | None, typer.Option("--model", help="The model, for claude and openhands.")] = None,
     runtime: Runtime = None,
     profile: Profile = None,
     memory: Memory = None,
@@ -97,6 +101,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         text,
         argv or [],
         harness=harness,
+        model=model,
         runtime=runtime,
         profile=profile,
         files=file or [],

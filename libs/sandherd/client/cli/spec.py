@@ -4,16 +4,14 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any
 
 from sandherd.client.cli.durations import at, seconds
 from sandherd.client.errors import HerdError, made
-from sandherd.contracts.commands import MAX_FILES_BYTES, CommandHarness, TaskSpec
+from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.failures import ErrorType
-
-HARNESSES: Final[tuple[str, ...]] = get_args(CommandHarness.model_fields["kind"].annotation)
-"""The kinds of agent that a task may name."""
+from sandherd.contracts.harnesses import HARNESSES
 
 
 def spec(  # noqa: PLR0913  # one parameter per option
@@ -21,6 +19,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
     argv: Sequence[str],
     *,
     harness: str,
+    model: str | None = None,
     files: Sequence[Path],
     env: Sequence[str],
     secret: Sequence[str],
@@ -36,19 +35,11 @@ def spec(  # noqa: PLR0913  # one parameter per option
 
     Raises `HerdError` naming what is wrong with it.
     """
-    if not argv:
-        raise HerdError.of(
-            Code.INVALID_FIELD,
-            "no program is named",
-            field="argv",
-            remedy='put it after --, as in `sandherd run "TASK" -- python3 agent.py`',
-        )
-    _check_harness(harness)
     secrets = variables(secret, os.environ)
     return made(
         TaskSpec,
         text=text,
-        harness={"kind": harness, "argv": list(argv)},
+        harness=_harness(harness, argv, model),
         env=variables(env, os.environ) | secrets,
         secret_env=frozenset(secrets),
         files=read_files(files),
@@ -61,14 +52,25 @@ def spec(  # noqa: PLR0913  # one parameter per option
     )
 
 
-def _check_harness(harness: str) -> None:
-    if harness not in HARNESSES:
+def _harness(kind: str, argv: Sequence[str], model: str | None) -> dict[str, Any]:
+    """The harness as the options mean it. Raises `HerdError` for what this kind has not, or lacks."""
+    if kind not in HARNESSES:
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"there is no harness {harness[:60]!r}; there is: {', '.join(HARNESSES)}",
+            f"there is no harness {kind[:60]!r}; there is: {', '.join(HARNESSES)}",
             field="harness",
             remedy="name another one with --harness",
         )
+    fields = HARNESSES[kind].model_fields
+    if "argv" in fields and not argv:
+        remedy = 'put it after --, as in `sandherd run "TASK" -- python3 agent.py`'
+        raise HerdError.of(Code.INVALID_FIELD, "no program is named", field="argv", remedy=remedy)
+    given = {"argv": list(argv) or None, "model": model}
+    for name in (name for name, value in given.items() if value is not None and name not in fields):
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"{kind} takes no {name}", field=name, remedy="leave it out, or name another --harness"
+        )
+    return {"kind": kind, **{name: value for name, value in given.items() if value is not None}}
 
 
 def variables(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,16 +1,14 @@
 """What can be asked for here, from the settings and from what the runtimes can do. Pure."""
 
 from collections.abc import Mapping
-from typing import Final, get_args
 
+from sandherd.contracts.harnesses import HARNESSES
 from sandherd.contracts.requests import Catalogue, RuntimeView
-from sandherd.contracts.specs import MOST_ATTEMPTS, CommandHarness
+from sandherd.contracts.specs import MOST_ATTEMPTS
 from sandherd.settings import Settings
 from spawner.access.refusals import MIB
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
-
-HARNESSES: Final = tuple(get_args(CommandHarness.model_fields["kind"].annotation))
 
 
 def catalogue(settings: Settings, menu: Menu, runtimes: Mapping[str, Runtime]) -> Catalogue:

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.harnesses import words
 
 MARK: Final = "[redacted]"
 _SHORTEST: Final = 4
@@ -20,7 +21,7 @@ def forgotten(spec: TaskSpec) -> TaskSpec:
     return spec.model_copy(
         update={
             "text": hidden(spec.text, spec),
-            "harness": spec.harness.model_copy(update={"argv": hidden(spec.harness.argv, spec)}),
+            "harness": spec.harness.model_copy(update=hidden(words(spec.harness), spec)),
             "env": {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()},
             "files": dict.fromkeys(spec.files, ""),
         }
