@@ -1,0 +1,172 @@
+"""Hearing the agent: each message of the SDK becomes events, and shows where the agent is in its turns."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from sandherd_drivers.claude.outcomes import Outcome, judge
+from sandherd_drivers.claude.said import Line, Telling
+from sandherd_drivers.claude.spending import Spending
+from sandherd_drivers.claude.tool_results import printed
+from sandherd_drivers.claude.transcripts import find, written
+from sandherd_drivers.wire import Wire
+
+_PREVIEW: Final = 500
+_SETTLING: Final = 5.0
+"""How long a message that was handed over may go unmentioned while the agent has nothing to do, in seconds."""
+
+
+class Hearing:
+    """One session, as it is heard. It has at most one turn at a time; some begin without a message of ours."""
+
+    def __init__(self, wire: Wire, session: str, config: Path, spending: Spending) -> None:
+        self.session = session
+        self.turn = 0
+        self.idle = asyncio.Event()
+        self.stop_turn: Callable[[], Awaitable[None]] | None = None
+        """Set while the turn, or the one that is about to begin, is to be stopped."""
+        self._wire = wire
+        self._config = config
+        self._spending = spending
+        self._telling = Telling()
+        self._waiting: dict[str, tuple[str | None, str]] = {}
+        self._outcome: Outcome | None = None
+        self._finished = False
+        self._settling: asyncio.TimerHandle | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a turn, or something that will become one."""
+        return bool(self._waiting) or not self.idle.is_set()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the task's outcome was said."""
+        return self._finished
+
+    def expect(self, uuid: str, message: str | None, content: str) -> None:
+        """This is about to be handed to the agent. The task is no message, so it has no receipt."""
+        self._waiting[uuid] = (message, content)
+
+    def awaits(self, uuid: str) -> bool:
+        """Whether the agent was handed this and hasn't taken it yet."""
+        return uuid in self._waiting
+
+    def refuse_waiting(self, reason: str) -> None:
+        """What the agent has not taken by now it will not take."""
+        waiting, self._waiting = self._waiting, {}
+        for message, _ in waiting.values():
+            if message is not None:
+                self._wire.refused(message, reason)
+
+    async def hear(self, message: Any) -> None:
+        """One message of the SDK."""
+        kind = type(message).__name__
+        if kind == "AssistantMessage":
+            self.say(self._telling.assistant(message))
+        elif kind == "UserMessage":
+            self._taken(message.uuid)
+            _show(printed(message.tool_use_result))
+            self.say(self._telling.user(message))
+        elif kind == "ResultMessage":
+            self._over(message)
+        elif hasattr(message, "subtype"):
+            await self._notice(message)
+
+    def say(self, lines: Iterable[Line]) -> None:
+        """Say events of this turn."""
+        for event, data in lines:
+            self._wire.event(event, turn=self.turn, **data)
+
+    def conclude(self, error_type: Any, error: str, stop_reason: str | None, final_output: str | None = None) -> None:
+        """Say what came of the task, unless that was said."""
+        if not self._finished:
+            self._finished = True
+            self._wire.result(
+                error_type=error_type,
+                error=error,
+                turns=self.turn,
+                final_output=final_output,
+                stop_reason=stop_reason,
+                session_id=self.session,
+            )
+
+    async def keep(self) -> None:
+        """Have the transcript kept as it is now."""
+        transcript = find(self._config, self.session)
+        if transcript is not None:
+            await written(transcript, self._telling.last_written)
+            self._wire.transcript(transcript, self.session)
+
+    async def _notice(self, notice: Any) -> None:
+        if notice.subtype == "init":
+            await self._begun()
+        self.say(self._telling.system(notice))
+        if notice.subtype == "session_state_changed":
+            if notice.data.get("state") == "idle":
+                await self._nothing_to_do()
+            else:
+                self._busy_again()
+
+    async def _begun(self) -> None:
+        """A turn begins."""
+        self.turn += 1
+        self._busy_again()
+        self._wire.turn(self.turn, "running")
+        said = next((content for _, content in self._waiting.values()), None)
+        self.say([("agent.turn_started", {"prompt_preview": None if said is None else said[:_PREVIEW]})])
+        if self.stop_turn is not None:
+            await self.stop_turn()
+
+    def _taken(self, uuid: str | None) -> None:
+        """The agent has put this into its conversation."""
+        message, _ = self._waiting.pop(uuid or "", (None, ""))
+        if message is not None:
+            self._wire.taken(message)
+
+    def _over(self, result: Any) -> None:
+        """A turn has ended; another one may follow at once."""
+        for uuid in result.user_message_uuids or []:
+            self._taken(uuid)
+        self.stop_turn = None
+        outcome = self._outcome = judge(result)
+        self.say(self._telling.answered(result.stop_reason))
+        charges = self._spending.charge(result.total_cost_usd, result.model_usage)
+        self.say(("agent.usage", charge) for charge in charges)
+        if outcome.error_type is not None:
+            self.say([("agent.error", {"error": outcome.error, "phase": outcome.stop_reason})])
+        ended = {"duration_ms": result.duration_ms, "stop_reason": outcome.stop_reason}
+        self.say([("agent.turn_completed", ended)])
+
+    def _busy_again(self) -> None:
+        self.idle.clear()
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+
+    async def _nothing_to_do(self) -> None:
+        """The agent waits. A message that it has not mentioned yet is about to begin a turn; or it was passed over."""
+        if self._waiting:
+            loop = asyncio.get_running_loop()
+            self._settling = loop.call_later(_SETTLING, lambda: loop.create_task(self._passed_over()))
+            return
+        self.stop_turn = None
+        await self.keep()
+        outcome = self._outcome
+        if outcome is not None and not outcome.interrupted:
+            self.conclude(outcome.error_type, outcome.error, outcome.stop_reason, outcome.final_output)
+        self._wire.turn(self.turn, "idle")
+        self.idle.set()
+
+    async def _passed_over(self) -> None:
+        self.refuse_waiting("the agent has passed it over")
+        await self._nothing_to_do()
+
+
+def _show(text: str) -> None:
+    """Terminal output of the agent's commands goes where the driver's own goes."""
+    if text:
+        sys.stdout.write(text)
+        sys.stdout.flush()

@@ -1,0 +1,170 @@
+"""One session of Claude Code: the program, what it is given, and how it ends."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ClaudeSDKError, ProcessError
+
+from sandherd_drivers.claude.asking import Asking
+from sandherd_drivers.claude.hearing import Hearing
+from sandherd_drivers.claude.options import options
+from sandherd_drivers.claude.spending import Spending
+from sandherd_drivers.claude.transcripts import NoSessionError, lay, spent
+from sandherd_drivers.commands import Begin, Message
+from sandherd_drivers.wire import Wire
+
+_FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
+"""So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
+_STOPPING: Final = 4.0
+"""How long a turn may take to be stopped before the program ends, in seconds."""
+_KILLED: Final = -9
+_NOT_UNDERSTOOD: Final = "MessageParseError"
+"""The error after which the next message can be read; the SDK keeps its class to itself."""
+
+
+class Session:
+    """Begins with `open`; over when `gone` is set, or with `close`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.gone = asyncio.Event()
+        self._wire = wire
+        self._client: Any = None
+        self._hearing: Hearing | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._known: dict[str, str] = {}
+
+    async def open(self, begin: Begin) -> None:
+        """Start the program and give it the task. A failure is said, as the outcome."""
+        try:
+            client, hearing = await self._connect(begin)
+        except (ClaudeSDKError, NoSessionError, OSError, ValueError) as error:
+            self._wire.result(error_type="start", error=str(error), turns=0)
+            self.gone.set()
+            return
+        self._client, self._hearing = client, hearing
+        about = await client.get_server_info() or {}
+        version = about.get("claude_code_version")
+        self._wire.ready(session_id=hearing.session, model=begin.harness.get("model"), version=version)
+        self._listening = asyncio.create_task(self._listen(client, hearing))
+        await self._give(None, begin.task)
+
+    async def take(self, message: Message) -> None:
+        """Give the agent a message, into the turn that runs or as one of its own; once, however often it comes."""
+        if self._hearing is None or self.gone.is_set():
+            self._wire.refused(message.message, "the agent has ended")
+            return
+        if message.message in self._known:
+            if not self._hearing.awaits(self._known[message.message]):
+                self._wire.taken(message.message)
+            return
+        if message.message_type == "interrupt":
+            await self.interrupt()
+        content = message.content
+        frame = _FRAMES.get(message.message_type, "")
+        await self._give(message.message, content if content.startswith("[") else f"{frame}{content}")
+
+    async def interrupt(self) -> None:
+        """Stop the turn, also one that is about to begin, and keep the session."""
+        self._wire.withdraw()
+        hearing = self._hearing
+        if hearing is None or not hearing.busy:
+            self._wire.turn(hearing.turn if hearing else 0, "idle")
+            return
+        hearing.stop_turn = self._stop_turn
+        await self._stop_turn()
+
+    async def close(self) -> None:
+        """End the program in order, and have its transcript kept."""
+        hearing = self._hearing
+        if hearing is None:
+            return
+        if not self.gone.is_set() and hearing.busy:
+            await self.interrupt()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOPPING):
+                    await hearing.idle.wait()
+        hearing.refuse_waiting("the agent is ending")
+        hearing.conclude("stopped", "it was stopped", "stopped")
+        await self._client.disconnect()
+        await hearing.keep()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+
+    async def _connect(self, begin: Begin) -> tuple[Any, Hearing]:
+        config = Path(begin.state_dir) / "claude"
+        config.mkdir(parents=True, exist_ok=True)
+        session, spending, before = str(uuid4()), Spending(), 0.0
+        if begin.resume is not None:
+            laid = lay(begin.resume.transcript, begin.resume.session_id, config, begin.work_dir)
+            before, models = spent(laid)
+            spending = Spending.since(before, models)
+            session = session if begin.resume.fork else begin.resume.session_id
+        told = options(begin, session, os.environ, before) | Asking(self._wire, begin).options()
+        client = ClaudeSDKClient(ClaudeAgentOptions(**told, stderr=_complain))
+        await client.connect()
+        return client, Hearing(self._wire, session, config, spending)
+
+    async def _give(self, message: str | None, content: str) -> None:
+        assert self._hearing is not None
+        uuid = str(uuid4())
+        if message is not None:
+            self._known[message] = uuid
+        self._hearing.expect(uuid, message, content)
+        with suppress(ClaudeSDKError):  # it has ended; whoever listens to it says so, and refuses the message
+            await self._client.query(_prompt(uuid, content))
+
+    async def _stop_turn(self) -> None:
+        with suppress(ClaudeSDKError, TimeoutError):
+            await self._client.interrupt()
+
+    async def _listen(self, client: Any, hearing: Hearing) -> None:
+        """Hear the agent to its end, which only comes by itself if something broke."""
+        ended: Exception | None = None
+        while True:
+            try:
+                async for message in client.receive_messages():
+                    await hearing.hear(message)
+                break
+            except Exception as error:  # noqa: BLE001  # whatever else ends the stream ends the session
+                if type(error).__name__ != _NOT_UNDERSTOOD:
+                    ended = error
+                    break
+                hearing.say([("agent.error", {"error": f"a message was not understood: {error}", "phase": "sdk"})])
+        await self._broke(hearing, ended)
+
+    async def _broke(self, hearing: Hearing, error: Exception | None) -> None:
+        """The program has ended by itself."""
+        code = error.exit_code if isinstance(error, ProcessError) else None
+        kind = "sigkill" if code == _KILLED else "unknown" if code is None else "command_failed"
+        text = f"the agent's program broke off: {error or 'it has ended'}"
+        hearing.say([("agent.stream_error", {"error": text, "error_type": kind, "final_output_length": 0})])
+        hearing.refuse_waiting("the agent has ended")
+        by_signal = code is not None and code < 0
+        hearing.conclude("signal" if by_signal else "exit_status", text, "killed" if by_signal else "broke_off")
+        self.gone.set()
+
+
+async def _prompt(uuid: str, content: str) -> AsyncIterator[dict[str, Any]]:
+    """A message with a name, by which the agent says that it has it. What looks like a command of the program's
+    own, such as `/clear`, is marked as text.
+    """
+    message: dict[str, Any] = {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "parent_tool_use_id": None,
+        "uuid": uuid,
+    }
+    yield {**message, "client_composed": True} if content.lstrip().startswith("/") else message
+
+
+def _complain(line: str) -> None:
+    """What the program writes to its standard error."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
