@@ -72,6 +72,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("sandherd_room_given_bytes_total", _C, "By", "Bytes taken out of streams before they refuse.", ("stream",)),
     # message-relay
     Metric("sandherd_messages_total", _C, "1", "Messages to agents, by state reached.", ("state",)),
+    Metric("sandherd_approvals_total", _C, "1", "Requests for a person's leave, by state reached.", ("state",)),
     Metric("sandherd_message_delivery_seconds", _H, "s", "From the command to the worker's receipt."),
     # monitor
     Metric("sandherd_watched_sandboxes", _G, "1", "Sandboxes under watch."),

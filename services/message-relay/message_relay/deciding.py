@@ -103,9 +103,9 @@ def expired(message: InboxMessage, waited_ms: float) -> MessageExpired:
     return MessageExpired(message_id=message.message, message_type=message.message_type, waited_ms=waited_ms)
 
 
-def rejection(message: InboxMessage, reason: str) -> MessageRejected:
+def rejection(message: InboxMessage, reason: str, code: str | None = None) -> MessageRejected:
     """The event that it can't be delivered, ever."""
-    return MessageRejected(message_id=message.message, message_type=message.message_type, reason=reason)
+    return MessageRejected(message_id=message.message, message_type=message.message_type, reason=reason, code=code)
 
 
 def too_many(sandbox: str) -> str:

@@ -3,8 +3,11 @@
 from functools import cached_property
 from typing import Final
 
+from message_relay.answering import Answering
+from message_relay.approvals import Approvals
 from message_relay.delivering import Delivering
 from message_relay.inbox import Inbox
+from message_relay.lapsing import Lapsing
 from message_relay.pumping import Pump
 from message_relay.saying import Saying
 from message_relay.taking import Taking
@@ -17,6 +20,7 @@ from sandherd.settings import Settings
 
 LEASE: Final = "message-relay.delivery"
 CONSUMER: Final = "message-relay-commands"
+ASKED: Final = "message-relay-agents"
 AT_ONCE: Final = 16
 """So many commands are handled at the same time; those of one sandbox one after the other."""
 
@@ -30,6 +34,14 @@ class Relay:
     async def take(self, delivery: Delivery) -> Outcome:
         """Handle a command."""
         return await self._taking.take(delivery)
+
+    async def hear(self, delivery: Delivery) -> Outcome:
+        """Handle an agent's request for leave."""
+        return await self._answering.hear(delivery)
+
+    async def lapse(self) -> None:
+        """End what nobody answers."""
+        await Lapsing(self._service.bus, self._approvals, self._answering).run()
 
     async def deliver(self) -> None:
         """Deliver whenever the lease is held."""
@@ -64,7 +76,15 @@ class Relay:
 
     @cached_property
     def _taking(self) -> Taking:
-        return Taking(self._service.bus, self._inbox, self._saying, self._delivering.wake)
+        return Taking(self._service.bus, self._inbox, self._saying, self._answering, self._delivering.wake)
+
+    @cached_property
+    def _approvals(self) -> Approvals:
+        return Approvals(self._service.bus)
+
+    @cached_property
+    def _answering(self) -> Answering:
+        return Answering(self._service.bus, self._approvals, self._saying)
 
 
 def compose(settings: Settings) -> Service:
@@ -72,8 +92,10 @@ def compose(settings: Settings) -> Service:
     service = Service(Principal.MESSAGE_RELAY, settings)
     relay = Relay(service)
     service.consume(CONSUMER, relay.take, concurrency=AT_ONCE)
-    service.requeues({"COMMANDS": relay.take})
+    service.consume(ASKED, relay.hear, concurrency=AT_ONCE)
+    service.requeues({"COMMANDS": relay.take, "EVENTS": relay.hear})
     service.background("delivery", relay.deliver)
+    service.background("approvals", relay.lapse)
     return service
 
 

@@ -1,4 +1,4 @@
-"""What the relay says of a message. Each message is a source of its own: 1 is its beginning, 2 and 3 its end.
+"""What the relay says. Each message is a source of its own: 1 is its beginning, 2 and 3 its end. So is each approval.
 
 The id of each event is derived from the message and the number, so that a step that is done twice, by a relay that was
 killed in between or by two of them, is one event.
@@ -13,6 +13,7 @@ import nats.errors
 import nats.js.errors
 from pydantic import TypeAdapter, ValidationError
 
+from message_relay.asked import Asked, Decision, decided, digest_of
 from sandherd.bus.connection import Bus, full_jitter
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
@@ -57,6 +58,23 @@ def event_of(message: InboxMessage, number: int, data: EventData, now: datetime)
     )
 
 
+def approval_event(asked: Asked, number: int, data: EventData, now: datetime) -> Envelope[EventData]:
+    """An approval's event, with the same id whenever it is made: 1 is that it was asked for, 2 what became of it."""
+    source = f"/sandherd/message-relay/{asked.sandbox}/{digest_of(asked.approval_id)}"
+    return wrap(
+        data,
+        data.type,
+        id=derived_uuid(asked.asked_at, asked.project, source, number),
+        source=source,
+        sequence=number,
+        project=asked.project,
+        subject=asked.sandbox,
+        sandboxid=asked.sandbox,
+        time=now,
+        traceparent=asked.traceparent,
+    )
+
+
 class Saying:
     """The relay's voice."""
 
@@ -68,6 +86,16 @@ class Saying:
         """Say it, until the broker has it."""
         await self._bus.publish_event(event_of(message, number, data, now))
         self._meters.count("sandherd_messages_total", state=data.type.removeprefix("message."))
+
+    async def say_asked(self, asked: Asked, data: EventData, now: datetime) -> None:
+        """Say that an agent asks for leave, until the broker has it."""
+        await self._bus.publish_event(approval_event(asked, BEGUN, data, now))
+        self._meters.count("sandherd_approvals_total", state="requested")
+
+    async def say_decided(self, asked: Asked, decision: Decision) -> None:
+        """Say what became of it, until the broker has it."""
+        await self._bus.publish_event(approval_event(asked, ENDED, decided(asked.approval_id, decision), decision.at))
+        self._meters.count("sandherd_approvals_total", state=decision.state)
 
     async def was_delivered(self, message: InboxMessage) -> bool:
         """Whether `message.delivered` was said of it, by a relay that did not live to say the rest.

@@ -1,4 +1,4 @@
-"""The command `send_message`: the message is kept, or refused with the reason. It is never kept in silence."""
+"""The relay's commands: a message, or an answer, is kept or refused with the reason. It is never kept in silence."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final, cast
 
+from message_relay.answering import Answering
 from message_relay.deciding import accepted, ended, queued, rejection, too_many
 from message_relay.inbox import Inbox, Key
 from message_relay.records import recorded_of
 from message_relay.saying import BEGUN, Saying
 from sandherd.bus.connection import Bus, SubjectFullError
 from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry
-from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.commands import AnswerApproval, SendMessage
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.reading import read_command
@@ -23,19 +24,38 @@ _WHEN_THERE_IS_ROOM: Final = Retry(5.0, "as many messages wait for its sandbox a
 class Taking:
     """Handles the relay's commands; `wake` is told for whom something new waits."""
 
-    def __init__(self, bus: Bus, inbox: Inbox, saying: Saying, wake: Callable[[Key], None]) -> None:
+    def __init__(
+        self, bus: Bus, inbox: Inbox, saying: Saying, answering: Answering, wake: Callable[[Key], None]
+    ) -> None:
         self._bus = bus
         self._inbox = inbox
         self._saying = saying
+        self._answering = answering
         self._wake = wake
         self._turns: dict[Key, _Turn] = {}
 
     async def take(self, delivery: Delivery) -> Outcome:
         """One command. Raises `ContractError` for one that breaks the contract."""
-        command = cast("Envelope[SendMessage]", read_command(delivery.subject, delivery.data))
-        message = accepted(command, delivery.at)
-        async with self._in_order((message.project, message.sandbox)):
+        command = cast("Envelope[SendMessage | AnswerApproval]", read_command(delivery.subject, delivery.data))
+        async with self._in_order((command.project, command.data.sandbox)):
+            if isinstance(command.data, AnswerApproval):
+                return await self._answer(cast("Envelope[AnswerApproval]", command), delivery)
+            message = accepted(cast("Envelope[SendMessage]", command), delivery.at)
             return await self._take(message, first_time=delivery.deliveries == 1)
+
+    async def _answer(self, command: Envelope[AnswerApproval], delivery: Delivery) -> Outcome:
+        """Decide an approval. What decided it is kept for the agent, and waits where there is no room."""
+        decided = await self._answering.decide(command, delivery.at)
+        if isinstance(decided, Retry):
+            return decided
+        message, refused = decided
+        if refused is not None:
+            return await self._reject(message, refused.reason, refused.code)
+        try:
+            await self._inbox.put(message)
+        except SubjectFullError:
+            return _WHEN_THERE_IS_ROOM
+        return await self._wait(message)
 
     async def _take(self, message: InboxMessage, *, first_time: bool) -> Outcome:
         """Refuse it or keep it: a sandbox that is gone, or for which enough waits already, gets no more.
@@ -53,12 +73,15 @@ class Taking:
             return await self._reject(message, too_many(message.sandbox)) if first_time else _WHEN_THERE_IS_ROOM
         if not new and first_time:
             return DONE  # another command said the same message; its own handling says what becomes of it
+        return await self._wait(message)
+
+    async def _wait(self, message: InboxMessage) -> Outcome:
         await self._saying.say(message, BEGUN, queued(message), datetime.now(UTC))
         self._wake((message.project, message.sandbox))
         return DONE
 
-    async def _reject(self, message: InboxMessage, reason: str) -> Outcome:
-        await self._saying.say(message, BEGUN, rejection(message, reason), datetime.now(UTC))
+    async def _reject(self, message: InboxMessage, reason: str, code: str | None = None) -> Outcome:
+        await self._saying.say(message, BEGUN, rejection(message, reason, code), datetime.now(UTC))
         return DONE
 
     @asynccontextmanager

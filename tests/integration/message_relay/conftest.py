@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from nats.aio.msg import Msg
@@ -14,17 +14,19 @@ from nats.aio.msg import Msg
 from message_relay.main import compose
 from sandherd.bus.connection import Bus
 from sandherd.bus.service import Service
-from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.commands import AnswerApproval, Command, SendMessage
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.lifecycle import SandboxResumed, SandboxTerminated
+from sandherd.contracts.events.tools import AgentApprovalRequested
 from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.stack.broker import Broker
 
 PROJECT = "default"
+CommandT = TypeVar("CommandT", bound=Command)
 
 
 class Worker:
@@ -64,6 +66,7 @@ class World:
         self.stack = stack
         self.changed = asyncio.Event()
         self.said: dict[str, list[str]] = defaultdict(list)
+        self.approvals: dict[str, list[str]] = defaultdict(list)
         self.client: Bus
         self.spawner: Bus
         self.reader: Bus
@@ -80,6 +83,8 @@ class World:
         event = json.loads(msg.data)
         if "message_id" in event["data"]:
             self.said[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
+        if event["type"].startswith("approval."):
+            self.approvals[event["data"]["approval_id"]].append(event["type"].removeprefix("approval."))
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -137,15 +142,36 @@ class World:
         data = SendMessage(
             message=message or new_name("msg"), sandbox=sandbox, content=content, expires_seconds=expires
         )
-        return wrap(
-            data,
-            data.type,
-            source="/sandherd/client/test",
+        return _command(data, sandbox)
+
+    def answer(
+        self, sandbox: str, approval: str, granted: bool, *, message: str | None = None, **more: Any
+    ) -> Envelope[AnswerApproval]:
+        name = message or new_name("msg")
+        data = AnswerApproval(message=name, sandbox=sandbox, approval_id=approval, granted=granted, **more)
+        return _command(data, sandbox)
+
+    async def decide(self, sandbox: str, approval: str, granted: bool = True, **more: Any) -> str:
+        """Somebody answers. Returns the name of the message that the answer is."""
+        command = self.answer(sandbox, approval, granted, **more)
+        await self.client.publish_command(command)
+        return command.data.message
+
+    async def ask(self, sandbox: str, approval: str, **more: Any) -> Envelope[Any]:
+        """The worker of a sandbox asks for leave, through a connection of its own."""
+        event = wrap(
+            AgentApprovalRequested(approval_id=approval, tool="Bash", input={"command": "rm"}, **more),
+            AgentApprovalRequested.type,
+            source=f"/sandherd/sandbox/{sandbox}",
             sequence=1,
             project=PROJECT,
             subject=sandbox,
+            sandboxid=sandbox,
             time=datetime.now(UTC),
         )
+        async with self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox) as bus:
+            await bus.publish_event(event)
+        return event
 
     async def send(self, sandbox: str, content: str = "hello", **more: Any) -> str:
         command = self.command(sandbox, content, **more)
@@ -169,14 +195,17 @@ class World:
         async with self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox) as bus:
             await bus.publish(f"sandherd.v1.event.{PROJECT}.{sandbox}.agent.waiting", b"{}", msg_id=new_name("x"))
 
-    async def stored(self) -> dict[str, list[dict[str, Any]]]:
-        """All message events in the stream, by message and in their own numbering."""
+    async def stored(self, key: str = "message_id") -> dict[str, list[dict[str, Any]]]:
+        """All events in the stream that the relay said of messages, by message and in their own numbering.
+
+        With `approval_id`, those of approvals.
+        """
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         last = (await self.reader.js.stream_info("EVENTS")).state.last_seq
         for number in range(1, last + 1):
             event = json.loads((await self.reader.js.get_msg("EVENTS", number)).data or b"{}")
-            if "message_id" in event.get("data", {}):
-                found[event["data"]["message_id"]].append(event)
+            if key in event.get("data", {}) and "message-relay" in event["source"]:
+                found[event["data"][key]].append(event)
         return {key: sorted(events, key=lambda event: int(event["sequence"])) for key, events in found.items()}
 
     async def inbox_size(self) -> int:
@@ -185,6 +214,18 @@ class World:
 
     def relay(self, **settings: Any) -> Service:
         return compose(self.herd.settings(Principal.MESSAGE_RELAY, **settings))
+
+
+def _command(data: CommandT, sandbox: str) -> Envelope[CommandT]:
+    return wrap(
+        data,
+        data.type,
+        source="/sandherd/client/test",
+        sequence=1,
+        project=PROJECT,
+        subject=sandbox,
+        time=datetime.now(UTC),
+    )
 
 
 @pytest.fixture

@@ -12,21 +12,26 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from message_relay.answering import Answering
+from message_relay.approvals import Approvals
 from message_relay.inbox import Inbox
+from message_relay.lapsing import Lapsing
 from message_relay.pumping import Pump
 from message_relay.saying import Saying
 from message_relay.taking import Taking
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import Delivery
-from sandherd.contracts.commands import SendMessage
+from sandherd.contracts.commands import AnswerApproval, SendMessage
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.names import new_name
-from sandherd.contracts.subjects import Principal, command_subject
+from sandherd.contracts.subjects import Principal, command_subject, event_subject
 from sandherd.telemetry.metrics import Meters
 
 World = Any
 KEY = ("default", "sbx-1")
 STEPS = ("keep", "say queued", "hand over", "say delivered", "say acknowledged", "remove")
+ANSWERED = ("decide", "say granted", "note that", *STEPS)
+LAPSED = ("write", "say requested", "decide", "say expired", "note that")
 DELIVERED = ["message.queued", "message.delivered", "message.acknowledged"]
 
 
@@ -43,7 +48,11 @@ class Relay:
         bus.request = self._counted(bus.request)  # type: ignore[method-assign]
         bus.js.delete_msg = self._counted(bus.js.delete_msg)  # type: ignore[method-assign]
         inbox, saying = Inbox(bus), Saying(bus, Meters(CollectorRegistry()))
-        self.taking = Taking(bus, inbox, saying, lambda _key: None)
+        approvals = Approvals(bus)
+        approvals.write = self._counted(approvals.write)  # type: ignore[method-assign]
+        self.answering = Answering(bus, approvals, saying)
+        self.lapsing = Lapsing(bus, approvals, self.answering)
+        self.taking = Taking(bus, inbox, saying, self.answering, lambda _key: None)
         self.pump = Pump(bus, inbox, saying, Meters(CollectorRegistry()), check=lambda: None)
 
     def _counted(self, act: Any) -> Any:
@@ -68,12 +77,33 @@ async def live_once(world: World, command: Delivery, acts: int | None) -> None:
             return
 
 
+async def ask_once(world: World, asked: Delivery, acts: int | None) -> None:
+    """One life of a relay that hears a request for leave, and looks what nobody has answered."""
+    async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
+        relay = Relay(bus, acts)
+        try:
+            await relay.answering.hear(asked)
+            await relay.lapsing.look_through()
+        except Killed:
+            return
+
+
 def command_of(message: str, deliveries: int, at: datetime) -> Delivery:
-    data = SendMessage(message=message, sandbox="sbx-1", content="hello")
+    return delivery_of(SendMessage(message=message, sandbox="sbx-1", content="hello"), deliveries, at)
+
+
+def delivery_of(data: SendMessage | AnswerApproval, deliveries: int, at: datetime) -> Delivery:
     envelope = wrap(
         data, data.type, source="/sandherd/client/x", sequence=1, project="default", subject="sbx-1", time=at
     )
     return Delivery(command_subject(data.type, "default"), envelope.to_json(), "COMMANDS", 1, deliveries, at)
+
+
+async def asked_of(world: World, **more: Any) -> Delivery:
+    """What a worker asked just now, as it is delivered."""
+    event = await world.ask("sbx-1", "a1", **more)
+    subject = event_subject("default", "sbx-1", event.type)
+    return Delivery(subject, event.to_json(), "EVENTS", 1, 1, event.time)
 
 
 @pytest.mark.parametrize("killed_at", range(len(STEPS)), ids=STEPS)
@@ -106,6 +136,33 @@ async def test_one_whose_sandbox_ends_while_the_relay_is_down_comes_to_one_end_w
     said = [event["type"] for event in (await world.stored())[message]]
     assert said == (DELIVERED if killed_at > STEPS.index("say delivered") else ["message.queued", "message.rejected"])
     assert await world.inbox_size() == 0
+
+
+@pytest.mark.parametrize("killed_at", range(len(ANSWERED)), ids=ANSWERED)
+async def test_an_answer_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
+    """Killed before each act in turn: the approval is decided once, and the worker hears it once, with every event."""
+    await world.record("sbx-1")
+    await ask_once(world, await asked_of(world), None)
+    answer, at = AnswerApproval(message="msg-1", sandbox="sbx-1", approval_id="a1", granted=True), datetime.now(UTC)
+    async with world.worker("sbx-1") as worker:
+        await live_once(world, delivery_of(answer, 1, at), killed_at)
+        await live_once(world, delivery_of(answer, 2, at), None)
+        assert len(worker.heard) == 1
+    assert [event["type"] for event in (await world.stored())["msg-1"]] == DELIVERED
+    approval = (await world.stored("approval_id"))["a1"]
+    assert [event["type"] for event in approval] == ["approval.requested", "approval.granted"]
+    assert await world.inbox_size() == 0
+
+
+@pytest.mark.parametrize("killed_at", range(len(LAPSED)), ids=LAPSED)
+async def test_a_time_out_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
+    """Killed before each act in turn: it was requested and has expired, each said once."""
+    await world.record("sbx-1")
+    asked = await asked_of(world, timeout_seconds=0.0)
+    await ask_once(world, asked, killed_at)
+    await ask_once(world, asked, None)
+    approval = (await world.stored("approval_id"))["a1"]
+    assert [event["type"] for event in approval] == ["approval.requested", "approval.expired"]
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ Never = cast("Any", None)
 
 async def test_the_turns_of_one_sandbox_come_in_order_and_hold_nobody_else_up() -> None:
     """While the first of a is at work, the second of a waits, and b goes on; afterwards nothing is remembered."""
-    taking = Taking(Never, Never, Never, lambda _key: None)
+    taking = Taking(Never, Never, Never, Never, lambda _key: None)
     log: list[str] = []
     release = asyncio.Event()
 

@@ -130,21 +130,6 @@ class AgentMessageSent(AgentEvent):
     message_id: str
 
 
-class AgentApprovalRequested(AgentEvent):
-    """The agent waits for a person's leave."""
-
-    type: ClassVar[str] = "agent.approval_requested"
-    counts_as_work: ClassVar[bool] = False
-    approval_id: str
-    tool: str
-    input: Json = Field(default_factory=dict)
-    reason: str | None = None
-    timeout_seconds: Seconds | None = None
-    """How long it waits; without one it waits as long as its sandbox lives."""
-    on_timeout: Literal["allow", "deny"] | None = None
-    """What holds when nobody has answered by then."""
-
-
 class AgentInterrupted(AgentEvent):
     """A turn was stopped from outside; the worker goes on."""
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sandherd.contracts.events.agent import AgentEvent, Json
 from sandherd.contracts.events.base import ArtifactRef
-from sandherd.contracts.quantities import Count, MicroDollars, Milliseconds
+from sandherd.contracts.quantities import Count, MicroDollars, Milliseconds, Seconds
 
 
 class AgentToolUse(AgentEvent):
@@ -19,6 +19,21 @@ class AgentToolUse(AgentEvent):
     input: Json = Field(default_factory=dict)
     event_subtype: str | None = None
     """`program` for a call that is the agent's whole program, which may take as long as the sandbox may live."""
+
+
+class AgentApprovalRequested(AgentEvent):
+    """The agent waits for a person's leave."""
+
+    type: ClassVar[str] = "agent.approval_requested"
+    counts_as_work: ClassVar[bool] = False
+    approval_id: str
+    tool: str
+    input: Json = Field(default_factory=dict)
+    reason: str | None = None
+    timeout_seconds: Seconds | None = None
+    """How long it waits; without one it waits as long as its sandbox lives."""
+    on_timeout: Literal["allow", "deny"] | None = None
+    """What holds when nobody has answered by then."""
 
 
 class AgentToolCompleted(AgentEvent):

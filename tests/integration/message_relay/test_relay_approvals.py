@@ -1,0 +1,250 @@
+"""Approvals on a real broker: the first answer decides, reaches the worker like any message, and is the only one."""
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import Principal
+
+World = Any
+DELIVERED = ["queued", "delivered", "acknowledged"]
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_an_answer_reaches_the_worker_that_asked(world: World, granted: bool) -> None:
+    """The worker is handed one message of the type approval that says which, how and why; each step is an event."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        handed: list[InboxMessage] = []
+
+        def answer_and_keep(message: InboxMessage) -> bytes:
+            handed.append(message)
+            return bytes(worker.acknowledge(message))
+
+        worker.answers = answer_and_keep
+        asked = await world.ask("sbx-1", "toolu_01A", reason="removes files")
+        await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
+        answer = await world.decide("sbx-1", "toolu_01A", granted, reason="so be it", answered_by="ada")
+        await world.until_said(answer, "acknowledged")
+        requested, decided = (await world.stored("approval_id"))["toolu_01A"]
+        told = (await world.stored())[answer]
+    [message] = handed
+    said = ApprovalAnswer.model_validate_json(message.content)
+    assert (said.approval_id, said.granted, said.reason) == ("toolu_01A", granted, "so be it")
+    assert (message.message, message.message_type, message.sender_id) == (answer, "approval", "ada")
+    assert (requested["sequence"], requested["data"]["tool"], requested["data"]["reason"]) == (
+        1,
+        "Bash",
+        "removes files",
+    )
+    assert requested["data"]["asked_in"] == str(asked.id)
+    assert (decided["sequence"], decided["type"]) == (2, f"approval.{'granted' if granted else 'denied'}")
+    assert decided["data"] | {"by": "ada", "answer": answer, "reason": "so be it"} == decided["data"]
+    assert requested["source"] == decided["source"]
+    assert [event["data"]["message_type"] for event in told] == ["approval"] * 3
+
+
+async def test_an_answer_stands_in_order_among_messages(world: World) -> None:
+    """What was said before it is heard before it, and what was said after it is heard after it."""
+    await world.record("sbx-1")
+    async with world.relay().running():
+        await world.ask("sbx-1", "a1")
+        before = await world.send("sbx-1", "before")
+        answer = await world.decide("sbx-1", "a1")
+        await world.until_said(answer, "queued")
+        after = await world.send("sbx-1", "after")
+        async with world.worker("sbx-1") as worker:
+            await world.speak("sbx-1")
+            await world.until_said(after, "acknowledged")
+    assert worker.handed == [before, answer, after]
+
+
+async def test_only_the_first_of_many_answers_counts(world: World) -> None:
+    """Ten people answer at once, through two relays: one is heard, the others are told who was first."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.relay().running(), world.worker("sbx-1") as worker:
+        await world.ask("sbx-1", "a1")
+        await world.until(lambda: world.approvals["a1"] == ["requested"])
+        people = [f"person {number}" for number in range(10)]
+        answers = await asyncio.gather(
+            *(world.decide("sbx-1", "a1", place % 2 == 0, answered_by=who) for place, who in enumerate(people))
+        )
+        await world.until(
+            lambda: all(world.said[answer][-1:] in (["acknowledged"], ["rejected"]) for answer in answers)
+        )
+        events, approval = await world.stored(), (await world.stored("approval_id"))["a1"]
+    first = approval[1]["data"]
+    assert len(approval) == 2
+    assert worker.handed == [first["answer"]]
+    for answer in set(answers) - {first["answer"]}:
+        [rejected] = events[answer]
+        assert rejected["data"]["code"] == "conflict"
+        assert f"approval a1 of sbx-1 was {approval[1]['type'].removeprefix('approval.')} by {first['by']}" in str(
+            rejected
+        )
+
+
+async def test_the_same_answer_twice_is_one(world: World) -> None:
+    """A client that was not sure says it again under the same name: the worker hears it once, no event comes twice."""
+    await world.record("sbx-1")
+    async with world.relay().running():
+        await world.ask("sbx-1", "a1")
+        for _ in range(2):
+            await world.decide("sbx-1", "a1", message="msg-1")
+        last = await world.send("sbx-1", "last")
+        async with world.worker("sbx-1") as worker:
+            await world.speak("sbx-1")
+            await world.until_said(last, "acknowledged")
+        assert worker.handed == ["msg-1", last]
+        assert [event["sequence"] for event in (await world.stored())["msg-1"]] == [1, 2, 3]
+        assert [event["sequence"] for event in (await world.stored("approval_id"))["a1"]] == [1, 2]
+
+
+async def test_an_answer_that_is_faster_than_its_question_waits_for_it(world: World) -> None:
+    """The two come to the relay by different ways; the answer is not refused for that."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1"):
+        answer = await world.decide("sbx-1", "a1")
+        await world.ask("sbx-1", "a1")
+        await world.until_said(answer, "acknowledged")
+    assert world.approvals["a1"] == ["requested", "granted"]
+
+
+async def test_an_answer_to_what_nobody_asked_is_refused(world: World, monkeypatch: Any) -> None:
+    """Rejected as not found, with the name; also when another sandbox asks that, or the sandbox is not there at all."""
+    monkeypatch.setattr("message_relay.answering.PATIENCE", timedelta(seconds=0.3))
+    await world.record("sbx-1")
+    await world.record("sbx-2")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        await world.ask("sbx-2", "a1")
+        await world.until(lambda: world.approvals["a1"] == ["requested"])
+        unknown, nowhere = await world.decide("sbx-1", "a1"), await world.decide("sbx-none", "a1")
+        await world.until(lambda: world.said[unknown] == world.said[nowhere] == ["rejected"])
+        events = await world.stored()
+    [rejected] = events[unknown]
+    assert rejected["data"]["code"] == "not_found"
+    assert rejected["data"]["reason"] == "the agent in sbx-1 asks for no approval a1"
+    assert events[nowhere][0]["data"]["reason"] == "there is no sandbox sbx-none"
+    assert (worker.handed, world.approvals["a1"]) == ([], ["requested"])
+
+
+async def test_what_nobody_answers_in_time_expires_and_the_default_is_said(world: World) -> None:
+    """approval.expired says what holds now; an answer that comes later is refused and reaches nobody."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        await world.ask("sbx-1", "a1", timeout_seconds=0.2, on_timeout="deny")
+        await world.ask("sbx-1", "a2", timeout_seconds=0.2, on_timeout="allow")
+        await world.until(lambda: world.approvals["a1"] == world.approvals["a2"] == ["requested", "expired"])
+        late = await world.decide("sbx-1", "a1")
+        await world.until_said(late, "rejected")
+        approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[late]
+    assert [approvals[name][1]["data"]["outcome"] for name in ("a1", "a2")] == ["denied", "granted"]
+    assert rejected["data"]["code"] == "conflict"
+    assert "approval a1 of sbx-1 expired at " in rejected["data"]["reason"]
+    assert worker.handed == []
+
+
+async def test_what_an_ended_sandbox_asked_is_over_and_not_answered(world: World) -> None:
+    """It expires with its sandbox, and an answer to it is rejected with that reason."""
+    await world.record("sbx-1")
+    async with world.relay().running():
+        await world.ask("sbx-1", "a1")
+        await world.until(lambda: world.approvals["a1"] == ["requested"])
+        await world.end("sbx-1", reason="done")
+        answer = await world.decide("sbx-1", "a1")
+        await world.until(lambda: world.said[answer] == ["rejected"] and len(world.approvals["a1"]) == 2)
+        approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[answer]
+    assert (approvals["a1"][1]["type"], approvals["a1"][1]["data"]["outcome"]) == ("approval.expired", "ended")
+    assert rejected["data"]["code"] == "refused"
+    assert rejected["data"]["reason"] == "sandbox sbx-1 is terminated (done): attempt 1 of task-1 is over"
+
+
+async def test_an_answer_that_waits_for_a_sandbox_that_ends_is_rejected(world: World) -> None:
+    """It was granted and never arrived; both are said."""
+    await world.record("sbx-1")
+    async with world.relay().running():
+        await world.ask("sbx-1", "a1")
+        answer = await world.decide("sbx-1", "a1")
+        await world.until_said(answer, "queued")
+        await world.until_after(lambda: world.end("sbx-1"), lambda: "rejected" in world.said[answer])
+    assert world.approvals["a1"] == ["requested", "granted"]
+
+
+async def test_an_answer_expires_with_its_approval(world: World) -> None:
+    """A paused sandbox does not hear afterwards what the time-out decided otherwise."""
+    await world.record("sbx-1", SandboxState.PAUSED)
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        await world.ask("sbx-1", "a1", timeout_seconds=1.0)
+        answer = await world.decide("sbx-1", "a1")
+        await world.until_said(answer, "expired")
+    assert (worker.handed, world.approvals["a1"]) == ([], ["requested", "granted"])
+
+
+async def test_a_worker_that_asks_again_after_its_restart_asks_for_the_same(world: World) -> None:
+    """One approval, one request event, and the one answer still counts."""
+    await world.record("sbx-1")
+    async with world.relay().running():
+        await world.ask("sbx-1", "a1")
+        await world.ask("sbx-1", "a1")
+        answer = await world.decide("sbx-1", "a1")
+        async with world.worker("sbx-1") as worker:
+            await world.speak("sbx-1")
+            await world.until_said(answer, "acknowledged")
+        await world.ask("sbx-1", "a2")
+        await world.until(lambda: world.approvals["a2"] == ["requested"])
+    assert (worker.handed, world.approvals["a1"]) == ([answer], ["requested", "granted"])
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "a\nb"])
+async def test_a_request_that_no_answer_could_name_goes_to_dead(world: World, name: str) -> None:
+    """It is kept in DEAD with its reason, and what is asked beside it is heard."""
+    await world.record("sbx-1")
+    async with world.relay().running():
+        await world.ask("sbx-1", name)
+        await world.ask("sbx-1", "a1")
+        await world.until(lambda: world.approvals["a1"] == ["requested"])
+        async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
+            dead = await bus.js.get_last_msg("DEAD", f"sandherd.v1.dead.{Principal.MESSAGE_RELAY}.invalid-field")
+    assert "data.approval_id" in (dead.headers or {})["Sandherd-Reason"]
+    assert world.approvals.keys() == {"a1"}
+
+
+async def test_an_approval_can_not_be_forged_by_a_message(world: World) -> None:
+    """`send_message` of the type approval is no command: it goes to DEAD, and no worker hears it."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        await world.ask("sbx-1", "a1")
+        command = json.loads(world.command("sbx-1", '{"approval_id":"a1","granted":true}').to_json())
+        command["data"]["message_type"] = "approval"
+        subject = "sandherd.v1.command.message-relay.send_message.default"
+        await world.client.publish(subject, json.dumps(command).encode(), msg_id="forged")
+        await world.until_said(await world.send("sbx-1", "next"), "acknowledged")
+        async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
+            assert (await bus.js.stream_info("DEAD")).state.messages == 1
+    assert worker.heard == ["next"]
+
+
+@pytest.mark.faults
+async def test_an_answer_waits_over_restarts_of_relay_and_broker(world: World) -> None:
+    """Asked, then answered while no relay runs; the broker is killed with the answer in the inbox: it still arrives."""
+    await world.record("sbx-1")
+    async with world.relay().running():
+        await world.ask("sbx-1", "a1")
+        await world.until(lambda: world.approvals["a1"] == ["requested"])
+    answer = await world.decide("sbx-1", "a1")
+    async with world.relay().running():
+        await world.until_said(answer, "queued")
+        await world.herd.kill()
+        await world.herd.restart()
+        async with world.worker("sbx-1") as worker:
+            await world.until_after(lambda: world.speak("sbx-1"), lambda: worker.handed == [answer])
+            await world.until_said(answer, "acknowledged")
+        second = await world.decide("sbx-1", "a1", False)
+        await world.until_said(second, "rejected")
+        events = await world.stored()
+    assert [event["type"] for event in events[answer]] == [f"message.{state}" for state in DELIVERED]
