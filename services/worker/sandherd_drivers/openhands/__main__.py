@@ -1,0 +1,7 @@
+"""`python -m sandherd_drivers.openhands`."""
+
+from sandherd_drivers.openhands.work import main
+from sandherd_drivers.wire import run
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,188 @@
+"""An agent in its conversation: what it does is told as it happens, what is said to it comes in between two calls."""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sandherd_drivers.openhands.conversation import Conversation
+from sandherd_drivers.openhands.meter import Meter
+from sandherd_drivers.openhands.telling import Document, Telling, printed
+from sandherd_drivers.openhands.threads import Threads
+from sandherd_drivers.wire import Begin, Message, Wire
+
+_TOOL_GRACE: Final = 2.0
+"""How long a tool may go on after its turn was stopped, in seconds, before the turn counts as over all the same."""
+_LOOK_AGAIN: Final = 0.1
+_TASK_GIVER: Final = "task"
+_PREVIEW: Final = 500
+_FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
+"""So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
+
+
+class Agent:
+    """A conversation that is run, stopped and talked to. All but `open` is the loop's."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._sdk: Conversation | None = None
+        self._run_now: asyncio.Task[None] | None = None
+        self._threads = Threads()
+        asyncio.get_running_loop().set_default_executor(self._threads)
+        self._held: deque[Message] = deque()
+        self._handing = False
+        self._taken: set[str] = set()
+        self._transcript = Path()
+        self.telling = Telling(None, time.monotonic)
+        self.meter = Meter()
+        self.turn = 0
+        self.preview = ""
+        """The beginning of what the next turn answers."""
+        self.interrupted = False
+        self.wanted = asyncio.Event()
+        """Something was said to it that no run will see unless a new one is begun."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation, which is there once it is open."""
+        assert self._sdk is not None, "it is not open"
+        return self._sdk
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be talked to."""
+        return self._sdk is not None
+
+    def open(self, begin: Begin) -> Conversation:
+        """Load the SDK and give the agent its task. Takes seconds: for a thread. Raises what the SDK raises."""
+        conversation = Conversation.open(begin, self._hear)
+        self.telling.model = conversation.model
+        self.meter = Meter(conversation.totals)
+        self._transcript = Path(begin.state_dir) / f"{conversation.session_id}.jsonl"
+        conversation.give(begin.task, _TASK_GIVER)
+        self.preview = begin.task[:_PREVIEW]
+        return conversation
+
+    def opened(self, conversation: Conversation) -> None:
+        """Back in the loop: it takes messages from now on, and has something to answer."""
+        self._sdk = conversation
+        self.wanted.set()
+        self._hand_over()
+
+    # --- talking to it
+
+    def take(self, message: Message) -> None:
+        """Give it a message, once, however often it comes.
+
+        Now, or when the calls that are open have their answers, but before its model is asked again.
+        """
+        if message.message in self._taken:
+            self._wire.taken(message.message)
+        elif all(held.message != message.message for held in self._held):
+            self._held.append(message)
+            self._hand_over()
+
+    def refuse_held(self, reason: str) -> None:
+        """Give up what it could not take so far."""
+        while self._held:
+            self._wire.refused(self._held.popleft().message, reason)
+
+    def _hand_over(self) -> None:
+        # Between a call and its answer a model's protocol has no place for a word of anybody else. And giving a
+        # message is heard as well: it is not the time for the next before the first has its receipt.
+        while self._sdk is not None and self._held and not self._handing and not self.telling.busy:
+            self._handing = True
+            try:
+                self._give(self._sdk, self._held.popleft())
+            finally:
+                self._handing = False
+
+    def _give(self, sdk: Conversation, message: Message) -> None:
+        frame = "" if message.content.startswith("[") else _FRAMES.get(message.message_type, "")
+        try:
+            sdk.give(f"{frame}{message.content}", message.sender_id or message.message_type)
+        except Exception as error:  # noqa: BLE001  # whatever the SDK raises, the others are not to suffer for it
+            self._wire.refused(message.message, f"{type(error).__name__}: {error}")
+            return
+        self._taken.add(message.message)
+        self._wire.taken(message.message)
+        if self.interrupted or self._run_now is None or self._run_now.done():
+            self.preview = message.content[:_PREVIEW]
+            self.wanted.set()
+
+    # --- letting it work
+
+    async def run(self) -> str:
+        """Let it work until it comes to an end, or is interrupted; the conversation's status then."""
+        self.wanted.clear()
+        self.telling.last_error = None
+        status = "interrupted"
+        while not self.interrupted:
+            fault = await self._run_once()
+            status = self.conversation.status
+            if fault is not None and status != "error":
+                self._hear({"kind": "ConversationErrorEvent", "code": type(fault).__name__, "detail": str(fault)})
+                status = "error"
+            if status == "waiting_for_confirmation":
+                await self._ask()
+            elif status != "idle":
+                break
+        if self.interrupted:
+            await self._calm_down()
+        self.conversation.refuse_all("the turn was stopped")
+        return status
+
+    async def _run_once(self) -> BaseException | None:
+        self._run_now = asyncio.get_running_loop().create_task(self.conversation.run())
+        await asyncio.wait([self._run_now])
+        return None if self._run_now.cancelled() else self._run_now.exception()
+
+    async def _calm_down(self) -> None:
+        """Wait until the tools have stopped: a run that is cancelled leaves them to themselves.
+
+        They are told again and again. A command that is typed only now has missed the first time.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TOOL_GRACE):
+                while self._threads.busy:
+                    self.conversation.stop_short()
+                    await asyncio.sleep(_LOOK_AGAIN)
+
+    async def _ask(self) -> None:
+        """Ask for leave for all that waits for it, and let go what has it."""
+        calls = self.conversation.wanting()
+        decisions = await asyncio.gather(*(self._wire.ask(call.tool, call.input, call.summary) for call in calls))
+        for call, decision in zip(calls, decisions, strict=True):
+            if not decision.granted:
+                self.conversation.refuse(call.action_id, decision.reason or "no leave was given")
+
+    def interrupt(self) -> None:
+        """Stop what it does now, be it a command, an answer of its model or a question for leave."""
+        self.interrupted = True
+        self._wire.withdraw()
+        if self._run_now is not None and not self._run_now.done():
+            self.conversation.stop_short()
+            self._run_now.cancel()
+
+    def keep_transcript(self) -> None:
+        """Write the transcript and say where it is."""
+        try:
+            self.conversation.save(self._transcript)
+        except OSError as error:
+            self._wire.event("agent.error", turn=self.turn, error=f"no transcript: {error}", phase="transcript")
+        else:
+            self._wire.transcript(self._transcript, self.conversation.session_id)
+
+    # --- what it does
+
+    def _hear(self, event: Document) -> None:
+        for type, data in self.telling.tell(event):
+            self._wire.event(type, turn=self.turn, **data)
+        if text := printed(event):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        # In the middle of the SDK's step, so that the model sees it the next time it is asked.
+        self._hand_over()
