@@ -1,4 +1,4 @@
-"""What events say of tasks, sandboxes and messages, folded so that the order in which they come does not matter.
+"""What events say of tasks, sandboxes, messages and approvals, folded so that their order does not matter.
 
 Pure. The statements in `event_ingest.statements` fold a batch into the tables by the rule of `event_ingest.standing`.
 """
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from event_ingest.approvals import APPROVAL_STATES, ApprovalRow
 from event_ingest.standing import (
     MESSAGE_STATES,
     SANDBOX_STATES,
@@ -31,6 +32,9 @@ CLOSING: Final = (
     "message.acknowledged",
     "message.expired",
     "message.rejected",
+    "approval.granted",
+    "approval.denied",
+    "approval.expired",
 )
 """After one of these its source has nothing more to say, unless it says so with a higher number."""
 
@@ -45,6 +49,7 @@ class Folded:
     tasks: dict[Key, TaskRow] = field(default_factory=dict)
     sandboxes: dict[Key, SandboxRow] = field(default_factory=dict)
     messages: dict[Key, MessageRow] = field(default_factory=dict)
+    approvals: dict[tuple[str, str, str], ApprovalRow] = field(default_factory=dict)
 
     def absorb(self, event: Envelope[Any]) -> None:
         """Take in one event; most speak of no state and change nothing."""
@@ -55,6 +60,9 @@ class Folded:
         elif event.type in MESSAGE_STATES:
             key = event.project, event.data.message_id
             self.messages.setdefault(key, MessageRow(*key, sandbox=event.subject)).absorb(event)
+        elif event.type in APPROVAL_STATES:
+            whose = event.project, event.subject, event.data.approval_id
+            self.approvals.setdefault(whose, ApprovalRow(*whose)).absorb(event)
 
     def _absorb_task(self, event: Envelope[Any]) -> None:
         key, life = (event.project, event.subject), life_of(event.source)

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
+from event_ingest.answers.approvals import answer_approvals
 from event_ingest.answers.auditing import answer_audit, count_unstored
 from event_ingest.answers.dead import answer_dead
 from event_ingest.answers.events import answer_events
@@ -24,6 +25,7 @@ from event_ingest.schema import Schema
 from sandherd.bus.service import Asked, Service, serve
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import (
+    AskApprovals,
     AskAudit,
     AskDead,
     AskEvents,
@@ -66,6 +68,7 @@ def _answer_from_history(service: Service, database: Database) -> None:
         AskTrajectory: answer_trajectory,
         PastTasks: answer_tasks,
         PastSandboxes: answer_sandboxes,
+        AskApprovals: answer_approvals,
     }
     for request, question in questions.items():
         service.answer(request, _asking(service, database, question))

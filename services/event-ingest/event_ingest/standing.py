@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.lifecycle import (
@@ -26,6 +26,9 @@ from sandherd.contracts.events.lifecycle import (
 from sandherd.contracts.events.message import MessageQueued
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 TASK_STATES: Final[Mapping[str, TaskState]] = {
     "task.submitted": TaskState.PENDING,
@@ -201,7 +204,7 @@ class MessageRow:
             self.sender_id, self.correlation_id = storable(data.sender_id), storable(data.correlation_id)
 
 
-def as_row(row: TaskRow | SandboxRow | MessageRow) -> tuple[Any, ...]:
+def as_row(row: "DataclassInstance") -> tuple[Any, ...]:
     """The values, in the order of the columns."""
     return tuple(getattr(row, column.name) for column in fields(row))
 

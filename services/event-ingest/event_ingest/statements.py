@@ -3,6 +3,7 @@
 from dataclasses import fields
 from typing import Final
 
+from event_ingest.approvals import ApprovalRow
 from event_ingest.folding import CLOSING
 from event_ingest.rows import COLUMNS
 from event_ingest.standing import MessageRow, SandboxRow, TaskRow
@@ -70,6 +71,7 @@ _TYPES: Final = {
     "not_before": "timestamptz",
     "unsaid": "boolean",
     "warm": "boolean",
+    "asked_in": "uuid",
 }
 _JSON: Final = frozenset({"result", "depends_on"})
 """Columns that are given as text: an array of arrays could not be."""
@@ -151,4 +153,12 @@ FOLD_MESSAGES: Final = _upsert(
     _latest("state_sequence", "state", "state_at", "reason", "message_type")
     | _said_once("sender_id", "correlation_id")
     | _folded("least", "queued_at"),
+)
+FOLD_APPROVALS: Final = _upsert(
+    "approvals",
+    ApprovalRow,
+    "sandbox, approval",
+    _latest("state_sequence", "state", "state_at")
+    | _said_once("tool", "reason", "requested_at", "expires_at", "on_timeout", "asked_in")
+    | _said_once("answer", "decided_by", "decision_reason", "outcome"),
 )

@@ -1,6 +1,7 @@
 """A batch into the database: one transaction, each event once, and one that can't be stored harms none beside it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -9,7 +10,7 @@ from event_ingest.database import Connection, Database, Fault, fault_of
 from event_ingest.folding import Folded, folded
 from event_ingest.rows import Batch, Row, columns
 from event_ingest.standing import as_row
-from event_ingest.statements import FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS, REFUSED, STORE, TWICE
+from event_ingest.statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS, REFUSED, STORE, TWICE
 from sandherd.contracts.errors import Code, Problem
 
 _TRIES: Final = 5
@@ -88,7 +89,12 @@ def _identity(row: Row) -> Row:
 
 
 async def _fold(connection: Connection, found: Folded) -> None:
-    folds = (FOLD_SANDBOXES, found.sandboxes), (FOLD_TASKS, found.tasks), (FOLD_MESSAGES, found.messages)
+    folds: tuple[tuple[str, Mapping[Any, Any]], ...] = (
+        (FOLD_SANDBOXES, found.sandboxes),
+        (FOLD_TASKS, found.tasks),
+        (FOLD_MESSAGES, found.messages),
+        (FOLD_APPROVALS, found.approvals),
+    )
     for statement, rows in folds:
         if rows:
             values: list[Any] = columns([as_row(row) for row in rows.values()])

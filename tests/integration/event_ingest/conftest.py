@@ -32,6 +32,7 @@ SPEAKERS = {
     "task": Principal.SPAWNER,
     "sandbox": Principal.SPAWNER,
     "message": Principal.MESSAGE_RELAY,
+    "approval": Principal.MESSAGE_RELAY,
     "monitor": Principal.MONITOR,
 }
 
@@ -79,6 +80,21 @@ class Script:
             self.agent("agent.message", sandbox, project=project, content=f"word {place}", content_length=6)
             for place in range(count)
         ]
+
+    def asking(self, sandbox: str, approval: str, *, project: str = "default", **asked: Any) -> list[Envelope[Any]]:
+        """An agent asks for leave, and the relay says so."""
+        given = asked.pop("input", {"command": "rm -r build"})
+        own = self.agent(
+            "agent.approval_requested", sandbox, project=project, approval_id=approval, tool="Bash", input=given
+        )
+        return [
+            own,
+            self.approval("requested", sandbox, approval, project=project, tool="Bash", asked_in=own.id, **asked),
+        ]
+
+    def approval(self, what: str, sandbox: str, approval: str, **said: Any) -> Envelope[Any]:
+        source = f"/sandherd/message-relay/{sandbox}/{approval}"
+        return self.say(f"approval.{what}", sandbox, source, sandboxid=sandbox, approval_id=approval, **said)
 
     def heartbeat(self, sandbox: str, *, project: str = "default") -> Envelope[Any]:
         return self.agent("agent.heartbeat", sandbox, project=project, timestamp=self.clock)
@@ -135,6 +151,7 @@ class History:
             "tasks": "project, task",
             "sandboxes": "project, sandbox",
             "messages": "project, message",
+            "approvals": "project, sandbox, approval",
             "sources": "project, source, entity",
         }
         return {name: await self.rows(f"select * from {name} order by {key}") for name, key in keys.items()}
