@@ -1,7 +1,7 @@
 """An agent's tool calls: each has a begin and an end, whatever the agent leaves out."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from sandherd_drivers.acp.blocks import LONGEST_RESULT, Json, tool_text
 

@@ -29,6 +29,7 @@ class Updates:
         self._event = ""
         self._message: str | None = None
         self._parts: list[str] = []
+        self._length = 0
         self._blocks = 0
         self.last_message: str | None = None
         """The last text that the agent said in this turn."""
@@ -74,8 +75,9 @@ class Updates:
         if event != self._event or message != self._message:
             yield from self._whole()
         self._event, self._message = event, message
-        self._parts.append(block_text(update.get("content") or {}))
-        if sum(map(len, self._parts)) > _LONGEST_TEXT:
+        self._parts.append(text := block_text(update.get("content") or {}))
+        self._length += len(text)
+        if self._length > _LONGEST_TEXT:
             yield from self._whole()
 
     def _after_text(self, said: list[Said]) -> Iterator[Said]:
@@ -86,12 +88,11 @@ class Updates:
 
     def _whole(self) -> Iterator[Said]:
         """The text that was being said, if there is one; a new one begins."""
-        text, self._parts = "".join(self._parts), []
-        event, self._event = self._event, ""
-        if not text:
-            return
-        self._blocks += 1
-        if event == "agent.message":
+        text, event = "".join(self._parts), self._event
+        self._parts, self._length, self._event = [], 0, ""
+        self._blocks += bool(text)
+        if text and event == "agent.message":
             self.last_message = text
-        fields: Json = {"content": text}
-        yield event, fields if event == "agent.thinking" else fields | {"content_length": len(text)}
+        for start in range(0, len(text), _LONGEST_TEXT):
+            part = text[start : start + _LONGEST_TEXT]
+            yield event, {"content": part} | ({} if event == "agent.thinking" else {"content_length": len(part)})
