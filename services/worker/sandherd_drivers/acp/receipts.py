@@ -1,0 +1,60 @@
+"""The messages for the agent: each is given once, however often it comes, and has one receipt at a time."""
+
+from typing import Final
+
+from sandherd_drivers.wire import Message, Wire
+
+_FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
+"""So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
+
+
+class Receipts:
+    """Which messages wait, which are on their way, and which the agent has."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.waiting: list[Message] = []
+        self._given: list[Message] = []
+        self._known: set[str] = set()
+        self._taken: set[str] = set()
+
+    def hear(self, message: Message) -> bool:
+        """Whether this is a new message, which now waits. One that the agent has is acknowledged again."""
+        if message.message in self._taken:
+            self._wire.taken(message.message)
+        if message.message in self._known:
+            return False
+        self._known.add(message.message)
+        self.waiting.append(message)
+        return True
+
+    def give(self) -> list[str]:
+        """The texts of all that waits, in order; it is on its way now."""
+        self._given, self.waiting = self.waiting, []
+        return [text_of(message) for message in self._given]
+
+    def taken(self) -> None:
+        """The agent has what was on its way."""
+        for message in self._given:
+            self._taken.add(message.message)
+            self._wire.taken(message.message)
+        self._given = []
+
+    def not_taken(self, reason: str) -> None:
+        """What is still on its way has not come to the agent; it may be sent again."""
+        for message in self._given:
+            self._known.discard(message.message)
+            self._wire.refused(message.message, reason)
+        self._given = []
+
+    def close(self, reason: str) -> None:
+        """Nothing more is given."""
+        self._given += self.waiting
+        self.waiting = []
+        self.not_taken(reason)
+
+
+def text_of(message: Message) -> str:
+    """What the agent is given, which says who speaks unless it does so itself."""
+    frame = _FRAMES.get(message.message_type, "")
+    return message.content if message.content.startswith("[") else f"{frame}{message.content}"
