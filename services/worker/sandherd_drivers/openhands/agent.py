@@ -19,6 +19,7 @@ _TOOL_GRACE: Final = 2.0
 _LOOK_AGAIN: Final = 0.1
 _TASK_GIVER: Final = "task"
 _PREVIEW: Final = 500
+_ANSWERS: Final = frozenset({"ObservationEvent", "UserRejectObservation", "AgentErrorEvent"})
 _FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
 """So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
 
@@ -75,20 +76,22 @@ class Agent:
     # --- talking to it
 
     def take(self, message: Message) -> None:
-        """Give it a message, once, however often it comes.
-
-        Now, or when the calls that are open have their answers, but before its model is asked again.
-        """
+        """Give it a message, once, however often it comes: now, or before its model is asked the next time."""
         if message.message in self._taken:
             self._wire.taken(message.message)
         elif all(held.message != message.message for held in self._held):
             self._held.append(message)
-            self._hand_over()
+            if not self._runs:
+                self._hand_over()
 
     def refuse_held(self, reason: str) -> None:
         """Give up what it could not take so far."""
         while self._held:
             self._wire.refused(self._held.popleft().message, reason)
+
+    @property
+    def _runs(self) -> bool:
+        return self._run_now is not None and not self._run_now.done()
 
     def _hand_over(self) -> None:
         # Between a call and its answer a model's protocol has no place for a word of anybody else. And giving a
@@ -109,7 +112,7 @@ class Agent:
             return
         self._taken.add(message.message)
         self._wire.taken(message.message)
-        if self.interrupted or self._run_now is None or self._run_now.done():
+        if self.interrupted or not self._runs:
             self.preview = message.content[:_PREVIEW]
             self.wanted.set()
 
@@ -133,6 +136,7 @@ class Agent:
         if self.interrupted:
             await self._calm_down()
         self.conversation.refuse_all("the turn was stopped")
+        self._hand_over()
         return status
 
     async def _run_once(self) -> BaseException | None:
@@ -164,8 +168,8 @@ class Agent:
         self.interrupted = True
         self._wire.withdraw()
         if self._run_now is not None and not self._run_now.done():
-            self.conversation.stop_short()
             self._run_now.cancel()
+            self.conversation.stop_short()
 
     def keep_transcript(self) -> None:
         """Write the transcript and say where it is."""
@@ -184,5 +188,7 @@ class Agent:
         if text := printed(event):
             sys.stdout.write(text)
             sys.stdout.flush()
-        # In the middle of the SDK's step, so that the model sees it the next time it is asked.
-        self._hand_over()
+        # A word that came while the model was thinking stands behind its answer: that was no answer to it. We are in
+        # the middle of the SDK's step here, so that the model is shown the word the next time it is asked.
+        if event["kind"] in _ANSWERS or (event["kind"] == "MessageEvent" and event.get("source") == "agent"):
+            self._hand_over()

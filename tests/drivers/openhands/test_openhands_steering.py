@@ -1,0 +1,175 @@
+"""Talking to the real agent in the middle of its work, and stopping it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.driver_process import DriverProcess
+from tests.drivers.openhands.conftest import StartOpenHands, appears, processes
+from tests.models.openai import OpenAIModel, Request
+from tests.models.openai_answers import Answer, Call, calls, says
+
+pytestmark = pytest.mark.agents
+
+WAIT = "touch began; until test -e go; do sleep 0.02; done; echo over"
+FOR_EVER = "touch {}; sleep 3600"
+
+
+def texts(request: Request) -> list[str]:
+    """The words of the last speaker."""
+    return [part["text"] for part in request.messages[-1]["content"]]
+
+
+def answered(request: Request) -> bool:
+    """Whether each call is followed by its answer, as a model's protocol wants it."""
+    waiting: set[str] = set()
+    for message in request.messages:
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+        else:
+            if waiting:
+                return False
+            waiting = {call["id"] for call in message.get("tool_calls") or ()}
+    return not waiting
+
+
+def receipts(driver: DriverProcess) -> list[str]:
+    return [line["message"] for line in driver.said("driver.taken")]
+
+
+async def test_words_reach_the_model_in_the_running_turn(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """While a command runs and while the model thinks: in order, once, with receipts, and a frame that says who."""
+    thinking = asyncio.Event()
+    model.script(calls("terminal", command=WAIT), says("First answer.", gate=thinking), says("Second answer."))
+    driver = await openhands("Wait.")
+    await appears(driver.work_dir / "began")
+    sent = [
+        driver.message("Look at the tests too."),
+        driver.message("You drift.", "guardian_nudge"),
+        driver.message("The disk is full.", "system"),
+        driver.message("[FROM agent-2] Hello.", "user_message", "agent-2"),
+    ]
+    driver.send("message", message=sent[0], message_type="user_message", content="Look at the tests too.")
+    assert receipts(driver) == [], "nothing is taken before the model can be shown it"
+    (driver.work_dir / "go").touch()
+    second = await model.asked(2)
+    assert texts(second) == [
+        "Look at the tests too.",
+        "[GUARDIAN INTERVENTION] You drift.",
+        "[SYSTEM NOTE] The disk is full.",
+        "[FROM agent-2] Hello.",
+    ]
+    assert answered(second)
+    late = driver.message("One more thing.")
+    driver.send("message", message=late, message_type="user_message", content="One more thing.")
+    thinking.set()
+    third = await model.asked(3)
+    assert third.roles[-2:] == ["assistant", "user"], "it stands behind the answer that was no answer to it"
+    assert texts(third) == ["One more thing."]
+    result = await driver.heard("driver.result")
+    assert (result["turns"], result["final_output"]) == (1, "Second answer.")
+    assert receipts(driver) == [*sent, late]
+    driver.send("message", message=late, message_type="user_message", content="One more thing.")
+    await driver.heard("driver.taken", message=late, count=2)
+    assert await driver.stop() == 0
+    assert len(model.requests) == 3, "a message that comes again has its receipt again, and is not said again"
+
+
+async def test_a_turn_is_stopped_and_the_session_goes_on(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """In a command, in an answer of the model and before the first turn; what was said meanwhile is not lost."""
+    never = asyncio.Event()
+    model.script(
+        calls("terminal", command=FOR_EVER.format("one")),
+        calls("terminal", command=FOR_EVER.format("two")),
+        says("Never said.", gate=never),
+        says("Here I am."),
+    )
+    driver = await openhands("Sleep.")
+    driver.send("interrupt")
+    first = await driver.heard("agent.turn_completed", turn=1)
+    assert first["stop_reason"] == "interrupted"
+    assert model.requests == []
+
+    driver.message("Now sleep.")
+    await _stop_command(driver, "one", turn=2)
+    held = await _stop_command_with_a_word_waiting(driver, model)
+    assert "Wake up." in texts(held)[-1]
+    assert answered(held)
+
+    driver.send("interrupt")
+    await driver.heard("agent.turn_completed", turn=4, stop_reason="interrupted")
+    assert driver.said("driver.result") == [], "no turn was the task's end so far"
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle", turn=4, count=2)
+    driver.message("Are you there?", "interrupt")
+    result = await driver.heard("driver.result")
+    assert (result["error_type"], result["turns"], result["final_output"]) == (None, 5, "Here I am.")
+    assert all(answered(request) for request in model.requests)
+    assert _open_calls(driver) == set()
+
+
+async def _stop_command(driver: DriverProcess, name: str, turn: int) -> None:
+    await appears(driver.work_dir / name)
+    assert any("sleep 3600" in line for line in processes(driver))
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle", turn=turn)
+    assert not any("sleep 3600" in line for line in processes(driver)), "the command is gone when the turn is over"
+
+
+async def _stop_command_with_a_word_waiting(driver: DriverProcess, model: OpenAIModel) -> Request:
+    driver.message("Sleep again.")
+    await appears(driver.work_dir / "two")
+    waiting = driver.message("Wake up.")
+    driver.send("interrupt")
+    await driver.heard("driver.taken", message=waiting)
+    await driver.heard("driver.turn", state="running", turn=4)
+    return await model.asked(3)
+
+
+def _open_calls(driver: DriverProcess) -> set[str]:
+    opened = {line["tool_use_id"] for line in driver.said("agent.tool_use")}
+    return opened - {line["tool_use_id"] for line in driver.said("agent.tool_completed")}
+
+
+ASK = {"tools": {"file_editor": "ask"}, "otherwise": "allow"}
+
+
+def create(path: Path) -> Call:
+    return Call("file_editor", {"command": "create", "path": str(path), "file_text": "made\n"})
+
+
+async def test_leave_is_asked_and_waited_for(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """For each call of an answer by itself; a word waits for the answer, and an interrupt is a no to all."""
+    model.script(lambda request: Answer(calls=tuple(create(work / name) for name in ("yes", "no"))))
+    model.script(lambda request: Answer(calls=(create(work / "never"),)), says("Well."))
+    driver = await openhands("Write.", approvals=ASK)
+    work = driver.work_dir
+    await driver.heard("driver.ask", 2)
+    word = driver.message("Be quick.")
+    asked = {ask["input"]["path"].rpartition("/")[2]: ask for ask in driver.said("driver.ask")}
+    assert asked["yes"]["tool"] == "file_editor"
+    assert not (work / "yes").exists()
+    _decide(driver, asked["no"], granted=False, reason="that file is not yours")
+    _decide(driver, asked["yes"], granted=True)
+    second = await model.asked(2)
+    assert (work / "yes").read_text() == "made\n"
+    assert not (work / "no").exists()
+    assert second.roles[-3:] == ["tool", "tool", "user"]
+    assert "that file is not yours" in second.words
+    assert texts(second) == ["Be quick."]
+    assert receipts(driver) == [word]
+    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [False, True]
+
+    await driver.heard("driver.ask", 3)
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    driver.message("Leave it.")
+    await driver.heard("driver.result", stop_reason="finished")
+    assert not (work / "never").exists()
+    assert all(answered(request) for request in model.requests)
+
+
+def _decide(driver: DriverProcess, ask: dict[str, Any], *, granted: bool, reason: str | None = None) -> None:
+    driver.send("decide", approval_id=ask["approval_id"], granted=granted, reason=reason)

@@ -1,0 +1,117 @@
+"""Turns of the real agent: its tools work on the real work tree, and all that it does is said once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.driver_process import DriverProcess
+from tests.drivers.openhands.conftest import INPUT_PRICE, OUTPUT_PRICE, StartOpenHands, processes
+from tests.models.openai import OpenAIModel
+from tests.models.openai_answers import Answer, Call, Usage, calls, says
+
+pytestmark = pytest.mark.agents
+
+USAGE = Usage(prompt_tokens=1000, completion_tokens=50, cached_tokens=200)
+TOKENS = {"input_tokens": 800, "output_tokens": 50, "cache_read_tokens": 200, "cache_write_tokens": 0}
+COST = 1000 * INPUT_PRICE + 50 * OUTPUT_PRICE
+
+
+def said_in_turn(driver: DriverProcess, turn: int) -> list[str]:
+    return [line["type"] for line in driver.lines if line["data"].get("turn") == turn]
+
+
+def tool(driver: DriverProcess, type: str, call: str) -> dict[str, Any]:
+    [found] = [line for line in driver.said(type) if line["tool_use_id"] == call]
+    return found
+
+
+async def test_a_task_is_done_and_told(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """From the task to its outcome, and a turn after it: tools, words, thoughts, figures, output and transcript."""
+    write = Call("terminal", {"command": "printf 'one\\n' > notes.txt && echo written && ls no-such-file"}, "call_write")
+    model.script(
+        lambda request: Answer(text="I begin.", thinking="How?", calls=(write,), usage=USAGE),
+        lambda request: Answer(calls=(edit(request.words),), usage=USAGE),
+        calls("think", thought="That will do.", usage=USAGE),
+        calls("finish", message="All done.", usage=USAGE),
+        says("You are welcome.", usage=USAGE),
+    )
+    driver = await openhands("Write notes.")
+    result = await driver.heard("driver.result")
+    ready = driver.said("driver.ready")[0]
+    assert (ready["model"], ready["version"][:5]) == ("openai/scripted", "1.58.")
+    _the_tools_have_worked(driver)
+    _the_words_are_said(driver)
+    _the_task_is_judged(driver, result)
+    _the_transcript_is_whole(driver, ["Write notes.", "written", "All done."])
+
+    driver.message("Thank you.")
+    await driver.heard("driver.turn", turn=2, state="idle")
+    assert "Thank you." in model.requests[-1].words
+    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [4 * COST, COST]
+    assert driver.said("agent.usage")[1].items() >= TOKENS.items()
+    assert said_in_turn(driver, 2)[:2] == ["driver.turn", "agent.turn_started"]
+    assert driver.said("agent.turn_started")[1]["prompt_preview"] == "Thank you."
+    assert len(driver.said("driver.result")) == 1
+
+    assert processes(driver), "the terminal is still there"
+    assert await driver.stop() == 0
+    assert processes(driver) == []
+    _the_transcript_is_whole(driver, ["Thank you.", "You are welcome."])
+    assert model.aside == []
+
+
+def edit(words: str) -> Call:
+    """A call that edits the file which the terminal has written."""
+    assert "written" in words, "the model is shown what the command has printed"
+    where = next(part for part in words.replace("]", " ").replace("\\n", " ").split() if part.endswith("/work"))
+    given = {"command": "str_replace", "path": f"{where}/notes.txt", "old_str": "one", "new_str": "two"}
+    return Call("file_editor", given, "call_edit")
+
+
+def _the_tools_have_worked(driver: DriverProcess) -> None:
+    assert (driver.work_dir / "notes.txt").read_text() == "two\n"
+    assert [path.name for path in driver.work_dir.iterdir()] == ["notes.txt"], "nothing of the SDK's lies about"
+    assert [line["tool"] for line in driver.said("agent.tool_use")] == ["terminal", "file_editor"]
+    ran = tool(driver, "agent.tool_result", "call_write")
+    assert "written" in ran["result"]
+    assert ran["is_error"] is False
+    completed = tool(driver, "agent.tool_completed", "call_write")
+    assert completed["tool_response"]["exit_code"] == 2
+    assert completed["tool_input"] == tool(driver, "agent.tool_use", "call_write")["input"]
+    assert completed["duration_ms"] > 0
+    assert "$ printf" in driver.output
+    assert "written" in driver.output
+
+
+def _the_words_are_said(driver: DriverProcess) -> None:
+    assert [line["content"] for line in driver.said("agent.message")] == ["I begin.", "All done."]
+    assert [line["content"] for line in driver.said("agent.thinking")] == ["How?", "That will do."]
+    assert len(driver.said("agent.assistant_message")) == 4
+    turn = said_in_turn(driver, 1)
+    assert turn[:2] == ["driver.turn", "agent.turn_started"]
+    assert turn[-3:] == ["agent.usage", "agent.turn_completed", "driver.turn"]
+
+
+def _the_task_is_judged(driver: DriverProcess, result: dict[str, Any]) -> None:
+    session = driver.said("driver.ready")[0]["session_id"]
+    assert result == {
+        "error_type": None,
+        "error": "",
+        "turns": 1,
+        "final_output": "All done.",
+        "stop_reason": "finished",
+        "session_id": session,
+    }
+    usage = driver.said("agent.usage")[0]
+    assert usage.items() >= {name: 4 * figure for name, figure in TOKENS.items()}.items()
+
+
+def _the_transcript_is_whole(driver: DriverProcess, words: list[str]) -> None:
+    said = driver.said("driver.transcript")[-1]
+    text = Path(said["path"]).read_text()
+    assert all(word in text for word in words)
+    assert [json.loads(line)["kind"] for line in text.splitlines()][:2] == ["ConversationState", "SystemPromptEvent"]
+    assert "sk-scripted" not in text
+    assert said["session_id"] == driver.said("driver.ready")[0]["session_id"]
