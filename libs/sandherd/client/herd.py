@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from sandherd.client import obeying, questions, sending
 from sandherd.client.access import Access, new_sandbox
+from sandherd.client.approving import Approving
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
@@ -41,7 +42,7 @@ __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 PAGE: Final = 500
 
 
-class Herd(Access):
+class Herd(Access, Approving):
     """A connection to a herd, as one person in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service that knows

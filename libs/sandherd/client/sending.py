@@ -8,7 +8,7 @@ from sandherd.client import heard
 from sandherd.client.connection import Connection
 from sandherd.client.errors import HerdError, ServiceAwayError, made
 from sandherd.client.heard import Event
-from sandherd.contracts.commands import Sayable, SendMessage
+from sandherd.contracts.commands import AnswerApproval, Sayable, SendMessage
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import AskEvents
@@ -29,6 +29,8 @@ class Delivery:
     state: MessageState
     delivery_ms: float | None = None
     reason: str | None = None
+    code: str | None = None
+    """The kind of the reason, where there is one."""
 
 
 class Receipts:
@@ -80,6 +82,7 @@ class Receipts:
             MessageState(action),
             getattr(event.data, "delivery_ms", before.delivery_ms),
             getattr(event.data, "reason", before.reason),
+            getattr(event.data, "code", before.code),
         )
         if self.delivery.state in ENDS:
             self._ended.set()
@@ -98,7 +101,7 @@ async def send(connection: Connection, command: SendMessage) -> str:
     return command.message
 
 
-async def deliver(connection: Connection, command: SendMessage, timeout: float) -> Delivery:
+async def deliver(connection: Connection, command: SendMessage | AnswerApproval, timeout: float) -> Delivery:
     """Say it and wait for the receipt."""
     receipts = Receipts(connection, command.message, command.sandbox)
     subject = BY_NAME["event.message"].pattern({"project": connection.project, "entity": command.sandbox})

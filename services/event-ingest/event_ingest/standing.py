@@ -28,7 +28,7 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    from event_ingest.approvals import ApprovalRow
 
 TASK_STATES: Final[Mapping[str, TaskState]] = {
     "task.submitted": TaskState.PENDING,
@@ -204,7 +204,7 @@ class MessageRow:
             self.sender_id, self.correlation_id = storable(data.sender_id), storable(data.correlation_id)
 
 
-def as_row(row: "DataclassInstance") -> tuple[Any, ...]:
+def as_row(row: "TaskRow | SandboxRow | MessageRow | ApprovalRow") -> tuple[Any, ...]:
     """The values, in the order of the columns."""
     return tuple(getattr(row, column.name) for column in fields(row))
 

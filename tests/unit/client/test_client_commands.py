@@ -51,6 +51,7 @@ def wanted_commands() -> set[str]:
         "tasks": "list get submit cancel retry",
         "sandboxes": "list get create pause resume extend terminate prune",
         "dead": "list show requeue",
+        "approvals": "list grant deny",
     }
     single = "up down status run exec cp ls runtimes events trajectory logs send audit doctor"
     found = set(single.split()) | {"config show"}
@@ -146,6 +147,11 @@ def test_every_answer_can_be_had_as_json(path: tuple[str, ...]) -> None:
         ["dead", "show", "0"],
         ["dead", "show", "x"],
         ["send", "sbx-a"],
+        ["approvals", "list", "--state", "perhaps"],
+        ["approvals", "list", "--sandbox", "a.b"],
+        ["approvals", "grant", "sbx-a"],
+        ["approvals", "grant", "sbx-a", ""],
+        ["approvals", "deny", "sbx-a", "x" * 129],
         ["--project", "x"],
     ],
     ids=" ".join,
@@ -177,13 +183,17 @@ NAMED = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("words", [*NAMED, ["send"], ["exec"], ["sandboxes", "extend"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [*NAMED, ["send"], ["exec"], ["sandboxes", "extend"], ["approvals", "grant"], ["approvals", "deny"]],
+    ids=" ".join,
+)
 def test_a_hostile_name_is_refused_before_anything_is_sent(
     words: list[str], name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that could open or land in somebody else's tree is refused without so much as a connection."""
     monkeypatch.setattr("sandherd.client.herd.Herd.connect", None)
-    more = {"send": ["hello"], "exec": ["ls"], "extend": ["2h"]}.get(words[-1], [])
+    more = {"send": ["hello"], "exec": ["ls"], "extend": ["2h"], "grant": ["a1"], "deny": ["a1"]}.get(words[-1], [])
     assert status_of([*words, "--", name, *more]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sandherd.client.cli import config, dead, doctor, giving, past, sandboxes, stack, tasks, within
+from sandherd.client.cli import approvals, config, dead, doctor, giving, past, sandboxes, stack, tasks, within
 from sandherd.client.cli.options import Place, example
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ app.command(epilog=past.EVENTS_EXAMPLE)(past.events)
 app.command(epilog=past.TRAJECTORY_EXAMPLE)(past.trajectory)
 app.command(epilog=past.LOGS_EXAMPLE)(past.logs)
 app.command(epilog=giving.SEND_EXAMPLE)(giving.send)
+app.add_typer(approvals.app, name="approvals")
 app.command(epilog=past.AUDIT_EXAMPLE)(past.audit)
 app.add_typer(dead.app, name="dead")
 app.add_typer(config.app, name="config")

@@ -26,6 +26,7 @@ _COLOURS: Final = {
     "task.retry_scheduled": "yellow",
     "task.timed_out": "yellow",
     "sandbox.paused": "yellow",
+    "agent.approval_requested": "yellow",
     "agent.error": "red",
     "agent.stream_error": "red",
     "agent.tool_use": "cyan",
@@ -153,6 +154,7 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "agent.user_message": lambda d: d.content,
     "agent.message_injected": lambda d: f"{d.message_type} from {d.sender_id or 'somebody'}: {d.content}",
     "agent.tool_use": lambda d: call(d.tool, d.input),
+    "agent.approval_requested": lambda d: f"{d.approval_id}: {call(d.tool, d.input)}",
     "agent.tool_completed": lambda d: f"{d.tool}" + (f" in {d.duration_ms:.0f} ms" if d.duration_ms else ""),
     "agent.tool_result": lambda d: ("error: " if d.is_error else "") + d.result,
     "agent.file_edited": edit,
@@ -186,5 +188,11 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "sandbox.terminated": lambda d: f"{d.reason}, after {d.lived_seconds:.1f} s",
     "message.delivered": lambda d: f"{d.message_id} in {d.delivery_ms:.1f} ms",
     "message.rejected": lambda d: f"{d.message_id}: {d.reason}",
+    "approval.requested": lambda d: f"{d.approval_id}: {d.tool}" + (f", {d.reason}" if d.reason else ""),
+    "approval.granted": lambda d: d.approval_id + (f" by {d.by}" if d.by else ""),
+    "approval.denied": lambda d: (
+        d.approval_id + (f" by {d.by}" if d.by else "") + (f": {d.reason}" if d.reason else "")
+    ),
+    "approval.expired": lambda d: f"{d.approval_id}: {d.outcome}",
     "monitor.intervention_decided": lambda d: f"{d.rule}: {d.step}: {d.message}",
 }

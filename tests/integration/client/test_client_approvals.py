@@ -1,0 +1,199 @@
+"""Approvals by command, with the real relay and history on a real broker: what is asked, and the answer that counts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from event_ingest.main import compose as compose_ingest
+from message_relay.main import compose as compose_relay
+from sandherd.client import Herd, HerdError
+from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage, Receipt
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.requests import AskApprovals
+from sandherd.contracts.states import ApprovalState
+from sandherd.contracts.subjects import DELIVER, Principal
+from sandherd.stack.broker import Broker
+
+SANDBOX = "sbx-one"
+Command = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+class Agent:
+    """A worker with its own credential, in a sandbox that the spawner knows."""
+
+    def __init__(self, herd: Broker, stack: AsyncExitStack) -> None:
+        self._herd = herd
+        self._stack = stack
+        self.told: list[ApprovalAnswer] = []
+        self.refuses: str | None = None
+
+    async def open(self) -> "Agent":
+        self._bus = await self._stack.enter_async_context(
+            self._herd.bus(Principal.WORKER, project="default", sandbox=SANDBOX)
+        )
+        spawner = await self._stack.enter_async_context(self._herd.bus(Principal.SPAWNER))
+        record = {"sandbox": SANDBOX, "task": "task-one", "state": "running"}
+        await spawner.js.publish(f"$KV.sandboxes.default.{SANDBOX}", json.dumps(record).encode())
+        await self.listen()
+        return self
+
+    async def listen(self) -> None:
+        subject = DELIVER.fill(project="default", sandbox=SANDBOX)
+        self._hearing = await self._bus.client.subscribe(subject, cb=self._on_message)
+        await self._bus.settle()
+
+    async def leave(self) -> None:
+        await self._hearing.unsubscribe()
+        await self._bus.settle()
+
+    async def _on_message(self, msg: Msg) -> None:
+        message = InboxMessage.model_validate_json(msg.data)
+        self.told.append(ApprovalAnswer.model_validate_json(message.content))
+        outcome = {"outcome": "rejected", "reason": self.refuses} if self.refuses else {"outcome": "acknowledged"}
+        receipt = Receipt.model_validate({"message": message.message} | outcome)
+        await msg.respond(receipt.model_dump_json(exclude_none=True).encode())
+
+    async def ask(self, approval: str, **asked: Any) -> None:
+        data = AgentApprovalRequested(approval_id=approval, tool="Bash", input={"command": "rm -r *"}, **asked)
+        event = wrap(
+            data,
+            data.type,
+            source=f"/sandherd/sandbox/{SANDBOX}",
+            sequence=1,
+            project="default",
+            subject=SANDBOX,
+            sandboxid=SANDBOX,
+            time=datetime.now(UTC),
+        )
+        await self._bus.publish_event(event)
+
+
+@pytest.fixture
+async def agent(herd: Broker) -> AsyncIterator[Agent]:
+    """The relay at work, and an agent that may ask."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(compose_relay(herd.settings(Principal.MESSAGE_RELAY)).running())
+        yield await Agent(herd, stack).open()
+
+
+@pytest.fixture
+async def history(herd: Broker, postgres: str) -> AsyncIterator[None]:
+    """Event-ingest at work."""
+    async with compose_ingest(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
+        yield
+
+
+@pytest.fixture
+def command(started: Callable[..., Any]) -> Command:
+    """Run the command as a process of its own: the services here speak on our standard output."""
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        process = await started(*words)
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    return run
+
+
+async def shown(client: Herd, count: int, state: ApprovalState | None = ApprovalState.PENDING) -> None:
+    """Wait until the history has so many approvals."""
+    async with asyncio.timeout(20):
+        while len((await client.connection.ask(AskApprovals(state=state))).approvals) != count:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.usefixtures("history")
+async def test_what_waits_is_listed_and_granted_and_then_waits_no_more(
+    agent: Agent, client: Herd, command: Command
+) -> None:
+    """`list` shows what the agent would do; `grant` tells it; the list is empty, and with `--all` says who agreed."""
+    await agent.ask("toolu_1", reason="cleans up")
+    await shown(client, 1)
+    status, out, _ = await command("approvals", "list", "-o", "json")
+    [view] = json.loads(out)["approvals"]
+    assert (status, view["approval_id"], view["input"], view["reason"]) == (
+        0,
+        "toolu_1",
+        {"command": "rm -r *"},
+        "cleans up",
+    )
+    assert "rm -r *" in (await command("approvals", "list"))[1]
+    status, out, err = await command("approvals", "grant", SANDBOX, "toolu_1", "--by", "ada", "-o", "json")
+    assert (status, err) == (0, "")
+    assert json.loads(out) | {"granted": True, "state": "acknowledged", "approval_id": "toolu_1"} == json.loads(out)
+    assert [(answer.approval_id, answer.granted) for answer in agent.told] == [("toolu_1", True)]
+    await shown(client, 0)
+    assert (await command("approvals", "list"))[1] == "none\n"
+    await shown(client, 1, ApprovalState.GRANTED)
+    listed = (await command("approvals", "list", "--all", "--sandbox", SANDBOX))[1]
+    assert all(word in listed for word in ("granted", "ada"))
+
+
+async def test_a_denial_takes_its_reason_to_the_agent_without_any_history(agent: Agent, command: Command) -> None:
+    """With Postgres and event-ingest away, agents are answered all the same."""
+    await agent.ask("a1")
+    status, out, err = await command("approvals", "deny", SANDBOX, "a1", "--reason", "not there", "--by", "ada")
+    assert (status, out, err) == (0, f"a1 of {SANDBOX} is denied, and the agent knows it\n", "")
+    assert [(answer.granted, answer.reason) for answer in agent.told] == [(False, "not there")]
+
+
+async def test_a_second_answer_says_who_was_first(agent: Agent, command: Command) -> None:
+    """Status 1 and one line, which says what was answered, and where to look; the agent hears nothing of it."""
+    await agent.ask("a1")
+    await command("approvals", "grant", SANDBOX, "a1", "--by", "ada")
+    status, out, err = await command("approvals", "deny", SANDBOX, "a1")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert f"approval a1 of {SANDBOX} was granted by ada at " in err
+    assert f"look with `sandherd approvals list --all --sandbox {SANDBOX}`" in err
+    assert len(agent.told) == 1
+
+
+async def test_a_program_learns_the_kind_of_a_refusal(agent: Agent, client: Herd, monkeypatch: Any) -> None:
+    """Not found for what nobody asks, conflict for what has expired, refused for a sandbox that is not there."""
+    monkeypatch.setattr("message_relay.answering.PATIENCE", timedelta(seconds=0.2))
+    await agent.ask("hasty", timeout_seconds=0.0)
+
+    async def code_of(sandbox: str, approval: str) -> Code:
+        with pytest.raises(HerdError) as caught:
+            await client.grant(sandbox, approval)
+        return caught.value.problem.code
+
+    assert await code_of(SANDBOX, "a2") is Code.NOT_FOUND
+    assert await code_of(SANDBOX, "hasty") is Code.CONFLICT
+    assert await code_of("sbx-none", "a2") is Code.REFUSED
+    assert agent.told == []
+
+
+async def test_an_answer_that_the_worker_will_not_have_fails(agent: Agent, command: Command) -> None:
+    """As when its own time-out was first: status 1, with the worker's reason."""
+    agent.refuses = "it was denied after 60 s"
+    await agent.ask("a1")
+    status, out, err = await command("approvals", "grant", SANDBOX, "a1")
+    assert (status, out) == (1, "")
+    assert err.startswith("sandherd: it was denied after 60 s; look with ")
+
+
+async def test_an_answer_to_a_worker_that_is_away_stands(agent: Agent, client: Herd, command: Command) -> None:
+    """The command says that it waits, with status 1; when the worker is back, it is told."""
+    await agent.ask("a1")
+    await agent.leave()
+    status, out, err = await command("approvals", "grant", SANDBOX, "a1", "--timeout", "1")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "is queued; no receipt within 1 s; it stays in the inbox" in err
+    await agent.listen()
+    with pytest.raises(HerdError) as caught:
+        await client.deny(SANDBOX, "a1")
+    assert "was granted" in str(caught.value)
+    await agent.ask("a2")
+    async with asyncio.timeout(20):
+        while not agent.told:
+            await asyncio.sleep(0.02)
+    assert [answer.granted for answer in agent.told] == [True]
