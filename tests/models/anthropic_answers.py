@@ -94,7 +94,7 @@ def calls(tool: str, *, usage: Usage | None = None, **input: Any) -> Answer:
 def beginning(answer: Answer, model: str) -> Iterator[bytes]:
     """The events of the answer up to the last word of its last block."""
     figures = {**vars(answer.usage), "output_tokens": 1}
-    message = {
+    message: dict[str, Any] = {
         "id": f"msg_{next(_NUMBERS):06}",
         "type": "message",
         "role": "assistant",

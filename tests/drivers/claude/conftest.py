@@ -1,6 +1,8 @@
 """The driver with the real SDK and its real program, against a scripted model."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,13 @@ from tests.models.anthropic import AnthropicModel, anthropic_model
 StartClaude = Callable[..., Awaitable[DriverProcess]]
 
 
+async def appears(path: Path) -> None:
+    """Wait until a file is there."""
+    async with asyncio.timeout(30):
+        while not path.exists():
+            await asyncio.sleep(0.01)
+
+
 @pytest.fixture
 async def model() -> AsyncIterator[AnthropicModel]:
     """A model that answers by a script."""
@@ -21,7 +30,7 @@ async def model() -> AsyncIterator[AnthropicModel]:
 
 @pytest.fixture
 def claude(start_driver: StartDriver, model: AnthropicModel) -> StartClaude:
-    """Starts the driver and gives it a task: `await claude("do it", max_turns=2)`."""
+    """Starts the driver and gives it a task, with fields of the specification's harness."""
 
     async def start(
         task: str,

@@ -4,17 +4,27 @@ import asyncio
 
 import pytest
 
-from tests.drivers.claude.conftest import StartClaude
-from tests.models.anthropic import AnthropicModel
+from tests.drivers.claude.conftest import StartClaude, appears
+from tests.drivers.driver_process import DriverProcess
+from tests.models.anthropic import AnthropicModel, Step
 from tests.models.anthropic_answers import Answer, Call, Text, Thinking, calls, says
 
 pytestmark = pytest.mark.agents
 
+SLEEPS = 'touch begun; python3 -c "import time; time.sleep(60)"; touch woken'
+
+
+def told(driver: DriverProcess) -> list[str]:
+    """The types of what was said, without notices and prices."""
+    left_out = {"agent.system_message", "agent.usage", "driver.ready"}
+    return [line["type"] for line in driver.lines if line["type"] not in left_out]
+
 
 async def test_every_block_becomes_its_event(claude: StartClaude, model: AnthropicModel) -> None:
     """Thoughts, words, real calls of Write, Edit and Bash with their results; then the outcome, and it waits."""
+    content = {"file_path": "a.txt", "content": "1\n"}
     model.script(
-        Answer(blocks=(Thinking("a file"), Text("I write it"), Call("Write", {"file_path": "a.txt", "content": "1\n"}))),
+        Answer(blocks=(Thinking("a file"), Text("I write it"), Call("Write", content))),
         calls("Edit", file_path="a.txt", old_string="1", new_string="2"),
         calls("Bash", command="cat a.txt; echo shown >&2"),
         says("done"),
@@ -22,4 +32,116 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
     driver = await claude("make a.txt")
     await driver.heard("driver.turn", state="idle")
     assert (driver.work_dir / "a.txt").read_text() == "2\n"
-    assert [line["type"] for line in driver.lines if line["type"] not in {"agent.system_message", "agent.usage"}] == []
+    tool = ["agent.assistant_message", "agent.tool_completed", "agent.tool_result"]
+    assert told(driver) == [
+        *("driver.turn", "agent.turn_started", "agent.user_message"),
+        *("agent.thinking", "agent.message", "agent.tool_use", *tool),
+        *("agent.tool_use", *tool, "agent.tool_use", *tool),
+        *("agent.message", "agent.assistant_message", "agent.turn_completed"),
+        *("driver.transcript", "driver.result", "driver.turn"),
+    ]
+    assert [line["tool"] for line in driver.said("agent.tool_completed")] == ["Write", "Edit", "Bash"]
+    assert driver.said("agent.tool_result")[2]["result"] == "2\nshown"
+    assert [line["block_count"] for line in driver.said("agent.assistant_message")] == [3, 1, 1, 1]
+    assert {line["turn"] for line in driver.said("agent.message")} == {1}
+    assert driver.said("agent.turn_started")[0]["prompt_preview"] == "make a.txt"
+    assert driver.output.splitlines()[-1] == "shown"
+    result = driver.said("driver.result")[0]
+    ready = driver.said("driver.ready")[0]
+    assert result == {
+        "error_type": None,
+        "error": "",
+        "turns": 1,
+        "final_output": "done",
+        "stop_reason": "end_turn",
+        "session_id": ready["session_id"],
+    }
+    assert ready["version"]
+    assert await driver.stop() == 0
+
+
+async def test_a_message_is_seen_in_the_middle_of_the_turn(claude: StartClaude, model: AnthropicModel) -> None:
+    """By the next request of the same turn, framed by who speaks; the receipt is said when the model gets it."""
+    model.script(calls("Bash", command="until test -e go; do python3 -c 0; done"), says("heard you"))
+    driver = await claude("work")
+    await driver.heard("agent.tool_use")
+    message = driver.message("mind the gap", "guardian_nudge", "monitor")
+    assert driver.said("driver.taken") == []
+    (driver.work_dir / "go").touch()
+    assert await driver.heard("driver.taken") == {"message": message}
+    assert "[GUARDIAN INTERVENTION] mind the gap" in (await model.asked(2)).words
+    await driver.heard("driver.turn", state="idle")
+    assert len(driver.said("driver.result")) == 1
+    assert [line["turn"] for line in driver.said("agent.turn_completed")] == [1]
+
+
+async def test_messages_after_the_end_are_follow_ups(claude: StartClaude, model: AnthropicModel) -> None:
+    """Each a turn of its own, in order; the outcome is said once. The same message again is no turn."""
+    model.script(says("one"), says("two"), says("three"))
+    driver = await claude("first")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    message = driver.message("second")
+    await driver.heard("driver.turn", state="idle", turn=2)
+    driver.send("message", message=message, message_type="user_message", content="second", sender_id=None)
+    assert await driver.heard("driver.taken", 2) == {"message": message}
+    driver.message("/clear", "system")
+    await driver.heard("driver.turn", state="idle", turn=3)
+    assert [line["content"] for line in driver.said("agent.message")] == ["one", "two", "three"]
+    assert "second" in model.requests[2].words
+    assert "/clear" in model.requests[2].words
+    assert len(driver.said("driver.result")) == 1
+
+
+async def test_an_interrupt_stops_a_command_and_keeps_the_session(claude: StartClaude, model: AnthropicModel) -> None:
+    """The command is killed, the task has no outcome yet, and the next message goes on in the same conversation."""
+    model.script(calls("Bash", command=SLEEPS), says("what now?"))
+    driver = await claude("work")
+    await appears(driver.work_dir / "begun")
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    assert driver.said("agent.tool_result")[0]["is_error"]
+    assert driver.said("agent.turn_completed")[0]["stop_reason"] == "interrupted"
+    assert driver.said("driver.result") == []
+    driver.message("go on")
+    await driver.heard("driver.turn", state="idle", turn=2)
+    assert "begun" in model.requests[1].words
+    assert driver.said("driver.result")[0]["error_type"] is None
+    assert not (driver.work_dir / "woken").exists()
+
+
+async def test_an_interrupt_stops_the_model(claude: StartClaude, model: AnthropicModel) -> None:
+    """While it streams its words."""
+    model.script(says("one two three", gate=asyncio.Event()), says("better"))
+    driver = await claude("talk")
+    await model.asked(1)
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    driver.message("go on")
+    await driver.heard("agent.message", content="better")
+    await driver.heard("driver.result", error_type=None)
+
+
+async def test_an_interrupt_before_the_turn_has_begun_stops_it(claude: StartClaude, model: AnthropicModel) -> None:
+    """The message and the interrupt come together."""
+    endless = says("never ending", gate=asyncio.Event())
+    step: Step = lambda asked: says("better") if "go on" in asked.words else endless  # noqa: E731
+    model.script(says("ready"), step, step)
+    driver = await claude("begin")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    driver.message("do something endless")
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle", turn=2)
+    driver.message("go on")
+    await driver.heard("agent.message", content="better")
+
+
+async def test_an_interrupt_of_nothing_is_harmless(claude: StartClaude, model: AnthropicModel) -> None:
+    """It says again that it waits, and the next turn runs to its end."""
+    model.script(says("one"), says("two"))
+    driver = await claude("begin")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    driver.send("interrupt")
+    await driver.heard("driver.turn", 2, state="idle", turn=1)
+    driver.message("go on")
+    await driver.heard("driver.turn", state="idle", turn=2)
+    assert [line["stop_reason"] for line in driver.said("agent.turn_completed")] == ["end_turn", "end_turn"]

@@ -1,15 +1,17 @@
 """Asking whether the agent may use a tool: before each use where anything is asked or denied, in whatever mode."""
 
-from typing import Any
+from typing import Any, Final
 
 from claude_agent_sdk import HookMatcher, PermissionResultAllow, PermissionResultDeny
 
-from sandherd_drivers.claude.options import ASK_AGAIN_NEVER, asks
+from sandherd_drivers.claude.options import ASK_AGAIN_NEVER, asks, mode
 from sandherd_drivers.claude.said import tool_name
 from sandherd_drivers.commands import Begin
 from sandherd_drivers.wire import Wire
 
-_NOT_ALLOWED = "this tool is not among those that are allowed"
+_NOT_ALLOWED: Final = "this tool is not among those that are allowed"
+_ONLY_PLANS: Final = "only a plan is wanted: say it, and change nothing"
+_PLAN_IS_MADE: Final = "ExitPlanMode"
 
 
 class Asking:
@@ -18,7 +20,7 @@ class Asking:
     def __init__(self, wire: Wire, begin: Begin) -> None:
         self._wire = wire
         self._asks = asks(begin.harness)
-        self._mode = begin.harness.get("permission_mode") or "default"
+        self._mode = mode(begin.harness)
         self._limited = bool(begin.harness.get("allowed_tools"))
         self._granted: set[str] = set()
 
@@ -38,11 +40,13 @@ class Asking:
         if not decision.granted:
             return _verdict("deny", decision.reason or "it was denied")
         self._granted.add(use or given.get("tool_use_id") or "")
-        # While it only plans, leave for a tool is none for leaving the plan behind.
+        # While it only plans, leave for a tool is none to carry the plan out: the program goes on to `_permit`.
         return {} if self._mode == "plan" else _verdict("allow", decision.reason or "it was granted")
 
     async def _permit(self, tool: str, given: dict[str, Any], context: Any) -> Any:
         """When the program would ask the person at its terminal."""
+        if self._mode == "plan":
+            return self._permit_in_plan(tool, given, context.tool_use_id)
         if self._asks and context.tool_use_id not in self._granted:
             decision = await self._wire.ask(tool_name(tool), dict(given), context.decision_reason)
             if not decision.granted:
@@ -51,9 +55,14 @@ class Asking:
             return PermissionResultDeny(message=_NOT_ALLOWED)
         return PermissionResultAllow(updated_input=given)
 
+    def _permit_in_plan(self, tool: str, given: dict[str, Any], use: str) -> Any:
+        """While it only plans it does nothing, until somebody was asked about its plan and has granted it."""
+        if tool != _PLAN_IS_MADE or use not in self._granted:
+            return PermissionResultDeny(message=_ONLY_PLANS)
+        self._mode = "default"
+        return PermissionResultAllow(updated_input=given)
+
 
 def _verdict(verdict: str, reason: str) -> dict[str, Any]:
     said = {"hookEventName": "PreToolUse", "permissionDecision": verdict, "permissionDecisionReason": reason}
     return {"hookSpecificOutput": said}
-
-

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from sandherd_drivers.wire import Wire
 _PREVIEW: Final = 500
 _SETTLING: Final = 5.0
 """How long a message that was handed over may go unmentioned while the agent has nothing to do, in seconds."""
+_PASSED_OVER: Final = "the agent has passed it over"
 
 
 class Hearing:
@@ -25,8 +26,10 @@ class Hearing:
         self.session = session
         self.turn = 0
         self.idle = asyncio.Event()
-        self.stop_turn: Callable[[], Awaitable[None]] | None = None
+        self.stop_turn: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Set while the turn, or the one that is about to begin, is to be stopped."""
+        self.ending = False
+        """Set when all turns that still begin are to be stopped: with a message that was handed over comes one."""
         self._wire = wire
         self._config = config
         self._spending = spending
@@ -35,6 +38,7 @@ class Hearing:
         self._outcome: Outcome | None = None
         self._finished = False
         self._settling: asyncio.TimerHandle | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> bool:
@@ -102,7 +106,7 @@ class Hearing:
 
     async def _notice(self, notice: Any) -> None:
         if notice.subtype == "init":
-            await self._begun()
+            self._begun()
         self.say(self._telling.system(notice))
         if notice.subtype == "session_state_changed":
             if notice.data.get("state") == "idle":
@@ -110,7 +114,7 @@ class Hearing:
             else:
                 self._busy_again()
 
-    async def _begun(self) -> None:
+    def _begun(self) -> None:
         """A turn begins."""
         self.turn += 1
         self._busy_again()
@@ -118,7 +122,7 @@ class Hearing:
         said = next((content for _, content in self._waiting.values()), None)
         self.say([("agent.turn_started", {"prompt_preview": None if said is None else said[:_PREVIEW]})])
         if self.stop_turn is not None:
-            await self.stop_turn()
+            self._stopping = asyncio.create_task(self.stop_turn())
 
     def _taken(self, uuid: str | None) -> None:
         """The agent has put this into its conversation."""
@@ -130,7 +134,8 @@ class Hearing:
         """A turn has ended; another one may follow at once."""
         for uuid in result.user_message_uuids or []:
             self._taken(uuid)
-        self.stop_turn = None
+        self._let_go_on()
+        self.session = result.session_id or self.session
         outcome = self._outcome = judge(result)
         self.say(self._telling.answered(result.stop_reason))
         charges = self._spending.charge(result.total_cost_usd, result.model_usage)
@@ -152,16 +157,23 @@ class Hearing:
             loop = asyncio.get_running_loop()
             self._settling = loop.call_later(_SETTLING, lambda: loop.create_task(self._passed_over()))
             return
-        self.stop_turn = None
+        self._let_go_on()
         await self.keep()
         outcome = self._outcome
-        if outcome is not None and not outcome.interrupted:
+        if outcome is not None and not outcome.interrupted and not (self.ending and outcome.error_type):
             self.conclude(outcome.error_type, outcome.error, outcome.stop_reason, outcome.final_output)
         self._wire.turn(self.turn, "idle")
         self.idle.set()
 
+    def _let_go_on(self) -> None:
+        if not self.ending:
+            self.stop_turn = None
+
     async def _passed_over(self) -> None:
-        self.refuse_waiting("the agent has passed it over")
+        task = any(message is None for message, _ in self._waiting.values())
+        self.refuse_waiting(_PASSED_OVER)
+        if task:
+            self.conclude("exit_status", _PASSED_OVER, "passed_over")
         await self._nothing_to_do()
 
 

@@ -26,10 +26,18 @@ def asks(harness: Mapping[str, Any]) -> bool:
     return {approvals.get("otherwise", "allow"), *(approvals.get("tools") or {}).values()} != {"allow"}
 
 
+def mode(harness: Mapping[str, Any]) -> str:
+    """The permission mode. Where permissions are passed over a part of a tool can't be allowed; by default it can."""
+    wanted = str(harness.get("permission_mode") or "default")
+    in_part = any("(" in str(tool) for tool in harness.get("allowed_tools") or [])
+    return "default" if in_part and wanted == "bypassPermissions" else wanted
+
+
 def environment(given: Mapping[str, str], config: Path) -> dict[str, str]:
     """Variables for the program, beside those that the agent has been given; of these some come first."""
     return {
         "CLAUDE_CONFIG_DIR": str(config),
+        "CLAUDE_CODE_TMPDIR": str(config / "tmp"),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
         "CLAUDE_CODE_MAX_RETRIES": given.get("CLAUDE_CODE_MAX_RETRIES", _RETRIES),
@@ -93,7 +101,7 @@ def options(begin: Begin, session: str, given: Mapping[str, str], spent_before: 
     return {
         "cwd": begin.work_dir,
         "model": begin.harness.get("model"),
-        "permission_mode": begin.harness.get("permission_mode") or "default",
+        "permission_mode": mode(begin.harness),
         "mcp_servers": begin.harness.get("mcp_servers") or {},
         "setting_sources": ["user", "project"],
         "settings": _KEEP_HOOKS,

@@ -62,18 +62,20 @@ class Telling:
             yield "agent.error", {"error": result_text(_texts(message.content)) or message.error, "phase": "model"}
             return
         yield from self._next_answer(message)
-        self.last_written = message.uuid or self.last_written
+        if message.parent_tool_use_id is None:  # a sub-agent has a transcript of its own
+            self.last_written = message.uuid or self.last_written
         for block in message.content:
             yield from self._block(block, message.parent_tool_use_id)
 
     def user(self, message: Any) -> Iterator[Line]:
         """What was said to the model: results of tools, and words."""
         yield from self.answered()
-        if message.parent_tool_use_id is None or not isinstance(message.content, str):
-            for block in [] if isinstance(message.content, str) else message.content:
-                if type(block).__name__ == "ToolResultBlock":
-                    yield from self._result(block, message.tool_use_result)
-        text = message.content if isinstance(message.content, str) else result_text(_texts(message.content))
+        blocks = [] if isinstance(message.content, str) else message.content
+        for block in blocks:
+            if type(block).__name__ == "ToolResultBlock":
+                yield from self._result(block, message.tool_use_result)
+        text = message.content if isinstance(message.content, str) else result_text(_texts(blocks))
+        # What a sub-agent is told was said when it was called; and the program's own notices come as such, too.
         if text and message.origin is None and message.parent_tool_use_id is None:
             yield "agent.user_message", {"content": text, "content_length": len(text)}
 

@@ -3,13 +3,20 @@
 import asyncio
 import os
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ClaudeSDKError, ProcessError
+from claude_agent_sdk import (
+    CanUseToolShadowedWarning,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    ClaudeSDKError,
+    ProcessError,
+)
 
 from sandherd_drivers.claude.asking import Asking
 from sandherd_drivers.claude.hearing import Hearing
@@ -84,6 +91,7 @@ class Session:
         hearing = self._hearing
         if hearing is None:
             return
+        hearing.ending = True
         if not self.gone.is_set() and hearing.busy:
             await self.interrupt()
             with suppress(TimeoutError):
@@ -99,7 +107,7 @@ class Session:
 
     async def _connect(self, begin: Begin) -> tuple[Any, Hearing]:
         config = Path(begin.state_dir) / "claude"
-        config.mkdir(parents=True, exist_ok=True)
+        (config / "tmp").mkdir(parents=True, exist_ok=True)
         session, spending, before = str(uuid4()), Spending(), 0.0
         if begin.resume is not None:
             laid = lay(begin.resume.transcript, begin.resume.session_id, config, begin.work_dir)
@@ -107,6 +115,8 @@ class Session:
             spending = Spending.since(before, models)
             session = session if begin.resume.fork else begin.resume.session_id
         told = options(begin, session, os.environ, before) | Asking(self._wire, begin).options()
+        # A tool that is allowed as a whole is not asked about: so it is meant.
+        warnings.simplefilter("ignore", CanUseToolShadowedWarning)
         client = ClaudeSDKClient(ClaudeAgentOptions(**told, stderr=_complain))
         await client.connect()
         return client, Hearing(self._wire, session, config, spending)
@@ -152,15 +162,14 @@ class Session:
 
 
 async def _prompt(uuid: str, content: str) -> AsyncIterator[dict[str, Any]]:
-    """A message with a name, by which the agent says that it has it. What looks like a command of the program's
-    own, such as `/clear`, is marked as text.
-    """
+    """A message with a name, by which the agent says that it has it."""
     message: dict[str, Any] = {
         "type": "user",
         "message": {"role": "user", "content": content},
         "parent_tool_use_id": None,
         "uuid": uuid,
     }
+    # What looks like a command of the program's own, such as `/clear`, is marked as text.
     yield {**message, "client_composed": True} if content.lstrip().startswith("/") else message
 
 

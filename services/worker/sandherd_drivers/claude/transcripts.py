@@ -1,4 +1,4 @@
-"""The file that a session is kept in: where the program looks for it, what it says of money, and whether it is whole."""
+"""The file that a session is kept in: where the program looks for it, what it says of money, whether it is whole."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _TAIL: Final = 1024 * 1024
-_PATIENCE: Final = 2.0
+_LOOKS: Final = 100
 _LOOKING: Final = 0.02
 _LONGEST_NAME: Final = 200
 
@@ -66,9 +66,9 @@ async def written(transcript: Path, entry: str | None) -> None:
     """Wait until this entry is in the file; the program writes it a little after it was said. Not for long, though."""
     if entry is None:
         return
-    clock = asyncio.get_running_loop().time
-    until = clock() + _PATIENCE
-    while entry.encode() not in _end(transcript) and clock() < until:
+    for _ in range(_LOOKS):
+        if entry.encode() in _end(transcript):
+            return
         await asyncio.sleep(_LOOKING)
 
 

@@ -1,0 +1,112 @@
+"""What the real agent may do: asked for before each use of a tool, in every mode, also by a sub-agent."""
+
+import json
+
+import pytest
+
+from tests.drivers.claude.conftest import StartClaude
+from tests.drivers.driver_process import DriverProcess
+from tests.models.anthropic import AnthropicModel
+from tests.models.anthropic_answers import Answer, Call, calls, says
+
+pytestmark = pytest.mark.agents
+
+ASK = {"tools": {}, "otherwise": "ask"}
+MODES = ["default", "acceptEdits", "bypassPermissions"]
+
+
+def decide(driver: DriverProcess, asked: dict[str, str], *, granted: bool, reason: str | None = None) -> None:
+    driver.send("decide", approval_id=asked["approval_id"], granted=granted, reason=reason)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_leave_is_asked_in_every_mode(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
+    """Granted, the tool runs; denied, it doesn't, and the model is told why."""
+    model.script(
+        calls("Write", file_path="yes.txt", content="1"),
+        calls("Bash", command="touch no.txt"),
+        says("a pity"),
+    )
+    driver = await claude("work", permission_mode=mode, approvals=ASK)
+    first = await driver.heard("driver.ask")
+    assert first["tool"] == "Write"
+    assert first["input"]["content"] == "1"
+    assert not (driver.work_dir / "yes.txt").exists()
+    decide(driver, first, granted=True)
+    second = await driver.heard("driver.ask", 2)
+    assert (second["tool"], second["input"]["command"]) == ("Bash", "touch no.txt")
+    decide(driver, second, granted=False, reason="not on a Friday")
+    await driver.heard("driver.result", error_type=None)
+    assert (driver.work_dir / "yes.txt").exists()
+    assert not (driver.work_dir / "no.txt").exists()
+    assert "not on a Friday" in model.requests[2].words
+    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [False, True]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_nothing_is_asked_where_all_is_allowed(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
+    """Whatever the program itself would ask for is granted."""
+    model.script(calls("Bash", command="touch a.txt"), calls("Write", file_path="b.txt", content="1"), says("done"))
+    driver = await claude("work", permission_mode=mode)
+    await driver.heard("driver.result", error_type=None)
+    assert driver.said("driver.ask") == []
+    assert {path.name for path in driver.work_dir.iterdir()} == {"a.txt", "b.txt"}
+
+
+async def test_an_interrupt_takes_the_question_back(claude: StartClaude, model: AnthropicModel) -> None:
+    """The turn ends, an answer that comes too late does nothing, and the session goes on."""
+    model.script(calls("Bash", command="touch no.txt"), says("better"))
+    driver = await claude("work", approvals=ASK)
+    asked = await driver.heard("driver.ask")
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    decide(driver, asked, granted=True)
+    driver.message("go on")
+    await driver.heard("agent.message", content="better")
+    assert not (driver.work_dir / "no.txt").exists()
+
+
+async def test_a_work_tree_can_not_switch_the_questions_off(claude: StartClaude, model: AnthropicModel) -> None:
+    """Neither by its settings of hooks nor by its own permissions."""
+
+    def prepare(driver: DriverProcess) -> None:
+        settings = driver.work_dir / ".claude" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text(json.dumps({"disableAllHooks": True, "permissions": {"allow": ["Bash"]}}))
+
+    model.script(calls("Bash", command="touch no.txt"), says("a pity"))
+    driver = await claude("work", prepare=prepare, approvals=ASK)
+    decide(driver, await driver.heard("driver.ask"), granted=False)
+    await driver.heard("driver.result", error_type=None)
+    assert not (driver.work_dir / "no.txt").exists()
+
+
+async def test_a_subagent_is_asked_about_and_seen(claude: StartClaude, model: AnthropicModel) -> None:
+    """Its start and its end are events of their own; a tool that it uses is asked for like any."""
+
+    def main_or_sub(asked: object) -> Answer:
+        words = getattr(asked, "words", "")
+        if "task-notification" in words:
+            return says("all done")
+        if "LOOK CLOSELY" not in words.partition('"tool_use"')[0]:
+            return says("I wait")
+        return says("seen") if "tool_result" in words else calls("Bash", command="echo peek")
+
+    task = {"description": "look", "prompt": "LOOK CLOSELY", "subagent_type": "general-purpose"}
+    model.script(Answer(blocks=(Call("Task", task),)), *[main_or_sub] * 5)
+    driver = await claude("work", approvals=ASK)
+    asked = await driver.heard("driver.ask")
+    assert asked["tool"] == "Task"
+    decide(driver, asked, granted=True)
+    asked = await driver.heard("driver.ask", tool="Bash")
+    assert asked["input"]["command"] == "echo peek"
+    decide(driver, asked, granted=True)
+    invoked = await driver.heard("agent.subagent_invoked")
+    assert (invoked["subagent_type"], invoked["subagent_prompt"]) == ("general-purpose", "LOOK CLOSELY")
+    completed = await driver.heard("agent.subagent_completed")
+    assert completed["tool_use_id"] == invoked["tool_use_id"]
+    assert completed["subagent_result"] == "seen"
+    assert driver.said("agent.tool_use")[0]["event_subtype"] == "subagent"
+    result = await driver.heard("driver.result")
+    assert result["final_output"] == "all done"
+    assert sum(line["input_tokens"] for line in driver.said("agent.usage")) == 100 * len(model.requests)

@@ -1,0 +1,124 @@
+"""What goes wrong with the real agent: told for what it is."""
+
+import os
+from signal import SIGKILL, SIGTERM, Signals
+
+import psutil
+import pytest
+
+from tests.drivers.claude.conftest import StartClaude, appears
+from tests.drivers.driver_process import DriverProcess
+from tests.models.anthropic import AnthropicModel
+from tests.models.anthropic_answers import Failure, Usage, calls, says
+
+pytestmark = pytest.mark.agents
+
+
+def program(driver: DriverProcess) -> int:
+    """The process of Claude Code."""
+    children = psutil.Process(driver.process.pid).children()
+    return next(child.pid for child in children if child.name() == "claude")
+
+
+@pytest.mark.parametrize(
+    ("status", "error_type", "text"),
+    [
+        (401, "exit_status", "API Error: 401"),
+        (500, "internal", "API Error: 500"),
+        (529, "internal", "529"),
+        (403, "exit_status", "API Error: 403"),
+    ],
+)
+async def test_an_error_of_the_models_server_fails_the_task(
+    claude: StartClaude, model: AnthropicModel, status: int, error_type: str, text: str
+) -> None:
+    """Only one that may pass is worth another attempt. The session goes on all the same."""
+    model.script(Failure(status=status, message="scripted"), says("better"))
+    driver = await claude("begin")
+    result = await driver.heard("driver.result")
+    assert result["error_type"] == error_type
+    assert text in result["error"]
+    assert result["stop_reason"] == "api_error"
+    assert driver.said("agent.message") == []
+    assert text in driver.said("agent.error")[0]["error"]
+    driver.message("again")
+    await driver.heard("agent.message", content="better")
+
+
+async def test_a_busy_server_is_asked_again(claude: StartClaude, model: AnthropicModel) -> None:
+    """And that is said."""
+    model.script(Failure(status=429, headers={"retry-after": "0"}), says("there"))
+    driver = await claude("begin", env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+    assert (await driver.heard("driver.result"))["error_type"] is None
+    notices = [line["metadata"] for line in driver.said("agent.system_message")]
+    assert [notice["error_status"] for notice in notices if notice["subtype"] == "api_retry"] == [429]
+
+
+async def test_nobody_at_the_models_address_is_a_failure_that_may_pass(claude: StartClaude) -> None:
+    """Told with the address's fault, not as a success."""
+    driver = await claude("begin", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
+    result = await driver.heard("driver.result")
+    assert result["error_type"] == "internal"
+    assert result["stop_reason"] == "api_error"
+
+
+async def test_too_many_steps_are_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
+    """It is stopped after as many as were allowed."""
+    model.script(*(calls("Bash", command="true") for _ in range(3)))
+    driver = await claude("begin", max_turns=2)
+    result = await driver.heard("driver.result")
+    assert (result["error_type"], result["stop_reason"]) == ("exit_status", "max_turns")
+    assert "2" in result["error"]
+    assert len(model.requests) == 2
+
+
+async def test_too_much_money_is_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
+    """A message after that is refused rather than forgotten."""
+    model.script(calls("Bash", command="true", usage=Usage(input_tokens=1_000_000)), says("never said"))
+    driver = await claude("begin", max_budget_micro_usd=500_000)
+    result = await driver.heard("driver.result")
+    assert (result["error_type"], result["stop_reason"]) == ("exit_status", "max_budget")
+    assert driver.said("agent.usage")[0]["cost_micro_usd"] > 500_000
+    message = driver.message("go on")
+    await driver.until(
+        lambda: message in [line["message"] for line in driver.said("driver.taken") + driver.said("driver.refused")],
+        "the message was forgotten",
+    )
+
+
+@pytest.mark.parametrize("ended_by", [SIGKILL, SIGTERM], ids=["SIGKILL", "SIGTERM"])
+async def test_a_program_that_is_killed_is_told_apart(
+    claude: StartClaude, model: AnthropicModel, ended_by: Signals
+) -> None:
+    """In the middle of a command: the stream broke off, what waits is refused, and the driver ends."""
+    model.script(calls("Bash", command="touch begun; until test -e never; do python3 -c 0; done"))
+    driver = await claude("work")
+    await appears(driver.work_dir / "begun")
+    message = driver.message("hello?")
+    orphans = psutil.Process(program(driver)).children(recursive=True)
+    os.kill(program(driver), ended_by)
+    result = await driver.heard("driver.result")
+    broken = driver.said("agent.stream_error")[0]
+    assert await driver.ended() == 0
+    if ended_by == SIGKILL:
+        assert (result["error_type"], broken["error_type"]) == ("signal", "sigkill")
+    else:
+        assert result["error_type"] in {"signal", "exit_status"}
+    assert driver.said("driver.refused")[0]["message"] == message
+    assert driver.said("driver.transcript")
+    for orphan in orphans:
+        if orphan.is_running():
+            orphan.kill()
+
+
+async def test_a_program_that_is_killed_while_it_waits_spoils_no_outcome(
+    claude: StartClaude, model: AnthropicModel
+) -> None:
+    """The task was done; what is said afterwards is an error of the stream."""
+    model.script(says("done"))
+    driver = await claude("begin")
+    await driver.heard("driver.turn", state="idle")
+    os.kill(program(driver), SIGKILL)
+    assert (await driver.heard("agent.stream_error"))["error_type"] == "sigkill"
+    assert await driver.ended() == 0
+    assert [line["error_type"] for line in driver.said("driver.result")] == [None]

@@ -1,0 +1,122 @@
+"""Sessions of the real agent: kept, resumed, forked, charged once, and ended in order."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.claude.conftest import StartClaude, appears
+from tests.drivers.driver_process import DriverProcess
+from tests.models.anthropic import AnthropicModel
+from tests.models.anthropic_answers import Usage, calls, says
+
+pytestmark = pytest.mark.agents
+
+PRICED = Usage(input_tokens=1000, output_tokens=100, cache_read_input_tokens=10, cache_creation_input_tokens=20)
+
+
+def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
+    """A copy of the transcript, as the worker would keep it, and the words that resume it."""
+    said = driver.said("driver.transcript")[-1]
+    shutil.copy(said["path"], path)
+    return {"session_id": said["session_id"], "transcript": str(path), "fork": False}
+
+
+def costs(driver: DriverProcess) -> list[int]:
+    return [line["cost_micro_usd"] for line in driver.said("agent.usage")]
+
+
+async def test_each_turn_is_charged_for_itself(claude: StartClaude, model: AnthropicModel) -> None:
+    """In whole millionths of a dollar, with its tokens, for the model that was used."""
+    model.script(says("one", usage=PRICED), calls("Bash", command="true", usage=PRICED), says("two", usage=PRICED))
+    driver = await claude("begin")
+    await driver.heard("driver.turn", state="idle", turn=1)
+    driver.message("go on")
+    await driver.heard("driver.turn", state="idle", turn=2)
+    first, second = driver.said("agent.usage")
+    assert first["cost_micro_usd"] > 0
+    assert second["cost_micro_usd"] == 2 * first["cost_micro_usd"]
+    assert first["model"] == model.requests[0].body["model"]
+    tokens = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+    assert [first[name] for name in tokens] == [1000, 100, 10, 20]
+    assert [second[name] for name in tokens] == [2000, 200, 20, 40]
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["after its end", "after a turn"])
+@pytest.mark.parametrize("fork", [False, True], ids=["resumed", "forked"])
+async def test_a_session_goes_on_from_its_transcript(
+    claude: StartClaude, model: AnthropicModel, tmp_path: Path, in_order: bool, fork: bool
+) -> None:
+    """In another directory and with nothing else; a fork has a new name; what was charged is not charged again."""
+    model.script(says("one", usage=PRICED), says("two", usage=PRICED), says("three", usage=PRICED))
+    first = await claude("remember the pelican")
+    await first.heard("driver.turn", state="idle", turn=1)
+    first.message("and the heron")
+    await first.heard("driver.turn", state="idle", turn=2)
+    if in_order:
+        assert await first.stop() == 0
+    resume = kept(first, tmp_path / "kept.jsonl") | {"fork": fork}
+    await first.kill()
+    second = await claude("which birds?", resume=resume)
+    await second.heard("driver.turn", state="idle")
+    assert "pelican" in model.requests[2].words
+    assert "heron" in model.requests[2].words
+    assert costs(second) == costs(first)[:1]
+    session = second.said("driver.result")[0]["session_id"]
+    assert (session == resume["session_id"]) is not fork
+    assert second.said("driver.ready")[0]["session_id"] == session
+    assert second.said("driver.transcript")[0]["session_id"] == session
+    assert "which birds?" in Path(second.said("driver.transcript")[0]["path"]).read_text()
+
+
+async def test_a_transcript_is_whole_at_each_turns_end(claude: StartClaude, model: AnthropicModel) -> None:
+    """It is said before the outcome, under the session's own name, with the last words in it."""
+    model.script(says("the very last words"))
+    driver = await claude("begin")
+    said = await driver.heard("driver.transcript")
+    assert "the very last words" in Path(said["path"]).read_text()
+    assert Path(said["path"]).stem == said["session_id"] == driver.said("driver.ready")[0]["session_id"]
+    await driver.heard("driver.result")
+
+
+@pytest.mark.parametrize("name", ["0b7e0f3c-0000-4000-8000-000000000000", "../../escape"])
+async def test_a_session_that_is_not_there_is_a_failure_to_start(
+    claude: StartClaude, model: AnthropicModel, tmp_path: Path, name: str
+) -> None:
+    """With a text that says so; nothing is asked of the model."""
+    (tmp_path / "empty.jsonl").touch()
+    resume = {"session_id": name, "transcript": str(tmp_path / "empty.jsonl"), "fork": False}
+    driver = await claude("go on", resume=resume)
+    result = await driver.heard("driver.result")
+    assert result["error_type"] == "start"
+    assert name in result["error"]
+    assert await driver.ended() == 0
+    assert model.requests == []
+
+
+async def test_to_stop_in_a_turn_is_an_end_in_order(claude: StartClaude, model: AnthropicModel) -> None:
+    """The command is killed, the turn is charged, what waits is no loss, the transcript is whole, the exit is 0."""
+    model.script(calls("Bash", command="touch begun; until test -e never; do python3 -c 0; done", usage=PRICED))
+    model.script(says("never ending", gate=asyncio.Event()))
+    driver = await claude("work")
+    await appears(driver.work_dir / "begun")
+    message = driver.message("one more thing")
+    assert await driver.stop() == 0
+    assert driver.said("driver.result")[0]["error_type"] == "stopped"
+    assert [line["message"] for line in driver.said("driver.refused") + driver.said("driver.taken")] == [message]
+    assert costs(driver)[0] > 0
+    transcript = Path(driver.said("driver.transcript")[-1]["path"])
+    entries = [json.loads(line) for line in transcript.read_text().splitlines()]
+    assert entries[-1]["type"] == "cost-state"
+
+
+async def test_a_worker_that_is_gone_is_no_reason_to_stay(claude: StartClaude, model: AnthropicModel) -> None:
+    """The driver ends in order, with the program."""
+    model.script(says("one"))
+    driver = await claude("begin")
+    await driver.heard("driver.turn", state="idle")
+    driver.close_input()
+    assert await driver.ended() == 0
