@@ -74,6 +74,7 @@ class ScriptedAgent:
         if "fails" in ARE:
             os._exit(7)
         if "deaf" in ARE:
+            print("deaf", file=sys.stderr, flush=True)
             await asyncio.Event().wait()
         self._offered = client_capabilities
         forks = SessionCapabilities(fork=SessionForkCapabilities()) if "forks" in ARE else SessionCapabilities()
@@ -117,7 +118,7 @@ class ScriptedAgent:
         for line in "\n".join(texts).splitlines():
             word, _space, rest = line.partition(" ")
             if (reason := await self._do(word, rest)) is not None:
-                return PromptResponse(stop_reason=reason, usage=self._usage)
+                return PromptResponse.model_construct(stop_reason=reason, usage=self._usage)
         return PromptResponse(stop_reason="end_turn", usage=self._usage)
 
     async def cancel(self, session_id: str, **_: Any) -> None:

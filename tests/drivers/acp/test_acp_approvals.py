@@ -1,0 +1,47 @@
+"""An agent asks for leave: the question goes up, the answer comes back as one of the options that it offered."""
+
+import pytest
+
+from tests.drivers.acp.conftest import Converse
+
+pytestmark = pytest.mark.agents
+
+
+@pytest.mark.parametrize(("granted", "option"), [(True, "yes"), (False, "no")])
+async def test_a_decision_reaches_the_agent(converse: Converse, granted: bool, option: str) -> None:
+    """The call is seen before it is asked about; the answer is for once, in words of the agent."""
+    driver = await converse("may t1 rm -rf build\ndone t1 gone")
+    ask = await driver.heard("driver.ask")
+    assert (ask["tool"], ask["input"], ask["reason"]) == ("execute", {"command": "rm -rf build"}, "rm -rf build")
+    assert driver.said("agent.tool_use")[0]["tool_use_id"] == "t1"
+    driver.send("decide", approval_id=ask["approval_id"], granted=granted, reason=None)
+    await driver.heard("driver.result")
+    assert driver.said("agent.message")[0]["content"] == f"[{option}]"
+    assert len(driver.said("agent.tool_use")) == len(driver.said("agent.tool_result")) == 1
+
+
+async def test_what_can_not_be_refused_in_its_words_is_cancelled(converse: Converse) -> None:
+    """An agent that offers no way to say no is told that its question is void."""
+    driver = await converse("may! t1 rm")
+    ask = await driver.heard("driver.ask")
+    driver.send("decide", approval_id=ask["approval_id"], granted=False, reason=None)
+    await driver.heard("driver.result")
+    assert driver.said("agent.message")[0]["content"] == "[cancelled]"
+
+
+async def test_an_interrupt_voids_the_question(converse: Converse) -> None:
+    """The agent is told so, as the protocol wants it, and so is one that asks on after it was cancelled."""
+    driver = await converse("may t1 rm\nmay t2 mv\nwait")
+    await driver.heard("driver.ask")
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle")
+    assert "".join(line["content"] for line in driver.said("agent.message")).startswith("[cancelled][cancelled]")
+    assert len(driver.said("driver.ask")) == 1
+
+
+async def test_stop_voids_the_question(converse: Converse) -> None:
+    """Nobody answers any more; the end doesn't wait for anybody."""
+    driver = await converse("may t1 rm\nwait")
+    await driver.heard("driver.ask")
+    assert await driver.stop() == 0
+    assert driver.said("driver.result")[0]["error_type"] == "stopped"
