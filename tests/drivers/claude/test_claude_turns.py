@@ -145,3 +145,22 @@ async def test_an_interrupt_of_nothing_is_harmless(claude: StartClaude, model: A
     driver.message("go on")
     await driver.heard("driver.turn", state="idle", turn=2)
     assert [line["stop_reason"] for line in driver.said("agent.turn_completed")] == ["end_turn", "end_turn"]
+
+
+async def test_an_interrupt_with_words_stops_what_was_before_it_alone(
+    claude: StartClaude, model: AnthropicModel
+) -> None:
+    """A message that waited in vain is not lost; the words are a turn of their own, which runs to its end."""
+    step: Step = lambda asked: says("better") if "do this" in asked.words else calls("Bash", command=SLEEPS)  # noqa: E731
+    model.script(*[step] * 4)
+    driver = await claude("work")
+    await appears(driver.work_dir / "begun")
+    waiting = driver.message("while you are at it")
+    driver.send("interrupt")
+    driver.send("interrupt")
+    words = driver.message("do this instead", "interrupt")
+    await driver.heard("driver.result", error_type=None, final_output="better")
+    assert [line["message"] for line in driver.said("driver.taken")] == [waiting, words]
+    assert "while you are at it" in model.requests[-1].words
+    assert {line["stop_reason"] for line in driver.said("agent.turn_completed")[:-1]} == {"interrupted"}
+    assert not (driver.work_dir / "woken").exists()

@@ -26,8 +26,9 @@ class Hearing:
         self.session = session
         self.turn = 0
         self.idle = asyncio.Event()
-        self.stop_turn: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """Set while the turn, or the one that is about to begin, is to be stopped."""
+        self.goes_on = asyncio.Event()
+        """Not set while turns are being stopped; what is given to the agent then would be stopped with them."""
+        self.goes_on.set()
         self.ending = False
         """Set when all turns that still begin are to be stopped: with a message that was handed over comes one."""
         self._wire = wire
@@ -38,6 +39,7 @@ class Hearing:
         self._outcome: Outcome | None = None
         self._finished = False
         self._settling: asyncio.TimerHandle | None = None
+        self._stop_turn: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     @property
@@ -53,6 +55,11 @@ class Hearing:
     def expect(self, uuid: str, message: str | None, content: str) -> None:
         """This is about to be handed to the agent. The task is no message, so it has no receipt."""
         self._waiting[uuid] = (message, content)
+
+    def stop(self, stop_turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Stop also the turns that are still to come of what was handed over."""
+        self._stop_turn = stop_turn
+        self.goes_on.clear()
 
     def awaits(self, uuid: str) -> bool:
         """Whether the agent was handed this and hasn't taken it yet."""
@@ -121,8 +128,8 @@ class Hearing:
         self._wire.turn(self.turn, "running")
         said = next((content for _, content in self._waiting.values()), None)
         self.say([("agent.turn_started", {"prompt_preview": None if said is None else said[:_PREVIEW]})])
-        if self.stop_turn is not None:
-            self._stopping = asyncio.create_task(self.stop_turn())
+        if self._stop_turn is not None:
+            self._stopping = asyncio.create_task(self._stop_turn())
 
     def _taken(self, uuid: str | None) -> None:
         """The agent has put this into its conversation."""
@@ -134,7 +141,8 @@ class Hearing:
         """A turn has ended; another one may follow at once."""
         for uuid in result.user_message_uuids or []:
             self._taken(uuid)
-        self._let_go_on()
+        if not self._waiting:
+            self._let_go_on()
         self.session = result.session_id or self.session
         outcome = self._outcome = judge(result)
         self.say(self._telling.answered(result.stop_reason))
@@ -167,7 +175,8 @@ class Hearing:
 
     def _let_go_on(self) -> None:
         if not self.ending:
-            self.stop_turn = None
+            self._stop_turn = None
+            self.goes_on.set()
 
     async def _passed_over(self) -> None:
         task = any(message is None for message, _ in self._waiting.values())

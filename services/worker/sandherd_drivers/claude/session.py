@@ -72,6 +72,9 @@ class Session:
             return
         if message.message_type == "interrupt":
             await self.interrupt()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOPPING):
+                await self._hearing.goes_on.wait()
         content = message.content
         frame = _FRAMES.get(message.message_type, "")
         await self._give(message.message, content if content.startswith("[") else f"{frame}{content}")
@@ -83,7 +86,7 @@ class Session:
         if hearing is None or not hearing.busy:
             self._wire.turn(hearing.turn if hearing else 0, "idle")
             return
-        hearing.stop_turn = self._stop_turn
+        hearing.stop(self._stop_turn)
         await self._stop_turn()
 
     async def close(self) -> None:
