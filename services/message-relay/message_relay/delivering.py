@@ -12,7 +12,7 @@ import nats.js.errors
 from nats.aio.msg import Msg
 
 from message_relay.inbox import Inbox, Key
-from message_relay.pumping import Pump
+from message_relay.pumping import Left, Pump
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.bus.together import end
@@ -101,19 +101,20 @@ class Delivering:
         try:
             while True:
                 woken.clear()
-                if not await self._drain(key):
-                    await self._wait_for_its_return(key, woken)
+                left = await self._drain(key)
+                if left is not Left.NOTHING:
+                    await self._wait_for_its_return(key, woken, left)
                 elif not woken.is_set():
                     return
         finally:
             self._woken.pop(key, None)
 
-    async def _wait_for_its_return(self, key: Key, woken: asyncio.Event) -> None:
+    async def _wait_for_its_return(self, key: Key, woken: asyncio.Event, left: Left) -> None:
         """Try again whenever the worker says something or goes on, and now and then, until nothing waits any more."""
         clock = asyncio.get_running_loop().time
         attempt, due = 0, clock()
         async with self._hearing(*key, "agent.*", start=False):
-            while not await self._drain(key):
+            while (left := await self._drain(key, overtake=left is Left.SILENT)) is not Left.NOTHING:
                 if clock() >= due:
                     due = clock() + await self._expire(key)
                 with suppress(TimeoutError):
@@ -122,13 +123,13 @@ class Delivering:
                 attempt = 0 if woken.is_set() else attempt + 1
                 woken.clear()
 
-    async def _drain(self, key: Key) -> bool:
-        """Whether nothing waits any more. A broker that does not answer is like a worker that is away."""
+    async def _drain(self, key: Key, *, overtake: bool = False) -> Left:
+        """What still waits then. A broker that does not answer is like a worker that is away."""
         try:
-            return await self._pump.drain(key)
+            return await self._pump.drain(key, overtake=overtake)
         except _UNANSWERED as error:
             _log.warning("the inbox can't be read now", sandbox=key[1], error=repr(error))
-            return False
+            return Left.AWAY
 
     async def _expire(self, key: Key) -> float:
         """End what has waited too long. Returns in how many seconds to look again."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Final
 
 from pydantic import ValidationError
@@ -31,7 +32,18 @@ RECEIPT_WITHIN: Final = 5.0
 """How long a worker has to answer, in seconds. An answer that comes later is not lost: the message is handed again,
 and the worker knows it by its id."""
 _MOST_LOOKED_AT: Final = 256
+URGENT: Final = frozenset({"approval", "interrupt"})
+"""What an agent may have to hear before it can take what stands in front of it."""
 _log: Final = logs.get("pump")
+
+
+class Left(Enum):
+    """What a worker has left of what waits for it, and why."""
+
+    NOTHING = "nothing"
+    AWAY = "away"
+    SILENT = "silent"
+    """It is there, and does not say that it has the first."""
 
 
 class Pump:
@@ -44,24 +56,45 @@ class Pump:
         self._meters = meters
         self._check = check
 
-    async def drain(self, key: Key) -> bool:
-        """Hand over everything that waits, in order. False if the worker is away or frozen, and something is left."""
+    async def drain(self, key: Key, *, overtake: bool = False) -> Left:
+        """Hand over everything that waits, in order; with `overtake`, what is urgent first.
+
+        A worker that is silent about a message may be waiting for leave, which is answered behind it.
+        """
         known = await recorded_of(self._bus, *key)
+        if overtake and ended(key[1], known) is None and may_hear(known):
+            await self._hand_urgent(key)
         while (waiting := await self._inbox.first(key)) is not None:
             self._check()
             step = next_step(waiting.message, datetime.now(UTC), ended(key[1], known))
             if step is Step.HAND:
                 if not may_hear(known):
-                    return False
+                    return Left.AWAY
                 receipt = await self._hand(waiting.message)
-                if receipt is not None:
+                if isinstance(receipt, Receipt):
                     await self._conclude(waiting, receipt)
                     continue
                 known = await recorded_of(self._bus, *key)
                 if ended(key[1], known) is None:
-                    return False
+                    return receipt
             await self._give_up(waiting, ended(key[1], known))
-        return True
+        return Left.NOTHING
+
+    async def _hand_urgent(self, key: Key) -> None:
+        """Hand over what is urgent, in its own order, until the worker is silent about that, too."""
+        after = 0
+        for _ in range(_MOST_LOOKED_AT):
+            waiting = await self._inbox.first(key, after)
+            if waiting is None:
+                return
+            after = waiting.number
+            hand = next_step(waiting.message, datetime.now(UTC), None) is Step.HAND
+            if hand and waiting.message.message_type in URGENT:
+                self._check()
+                receipt = await self._hand(waiting.message)
+                if not isinstance(receipt, Receipt):
+                    return
+                await self._conclude(waiting, receipt)
 
     async def expire(self, key: Key) -> datetime | None:
         """End what has waited too long, also behind others. Returns when the next one is due, as far as was looked."""
@@ -79,18 +112,20 @@ class Pump:
                 due.append(waiting.message.expires_at)
         return min(due, default=None)
 
-    async def _hand(self, message: InboxMessage) -> Receipt | None:
-        """The worker's receipt; None if it is away, or says something that is none."""
+    async def _hand(self, message: InboxMessage) -> Receipt | Left:
+        """The worker's receipt, or that it is away, or says nothing that is one."""
         subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
         payload = message.model_dump_json(exclude_none=True).encode()
         try:
             receipt = Receipt.model_validate_json(await self._bus.request(subject, payload, timeout=RECEIPT_WITHIN))
-        except (NoResponderError, RequestTimeoutError):
-            return None
+        except NoResponderError:
+            return Left.AWAY
+        except RequestTimeoutError:
+            return Left.SILENT
         except ValidationError:
             _log.warning("an answer that is no receipt", sandbox=message.sandbox, message=message.message)
-            return None
-        return receipt if receipt.message == message.message else None
+            return Left.SILENT
+        return receipt if receipt.message == message.message else Left.SILENT
 
     async def _conclude(self, waiting: Waiting, receipt: Receipt) -> None:
         """The worker has answered: say so, then let the message go."""

@@ -100,7 +100,7 @@ class Saying:
     async def was_delivered(self, message: InboxMessage) -> bool:
         """Whether `message.delivered` was said of it, by a relay that did not live to say the rest.
 
-        A sandbox gets its messages in order, so the last one that was delivered to it is the only one to ask about.
+        A sandbox gets one message after the other, so the last one that was delivered is the only one to ask about.
         """
         subject = event_subject(message.project, message.sandbox, MessageDelivered.type)
         attempt = 0

@@ -137,11 +137,10 @@ class World:
         await self.spawner.publish_event(event)
 
     def command(
-        self, sandbox: str, content: str = "hello", *, message: str | None = None, expires: int = 600
+        self, sandbox: str, content: str = "hello", *, message: str | None = None, expires: int = 600, **more: Any
     ) -> Envelope[SendMessage]:
-        data = SendMessage(
-            message=message or new_name("msg"), sandbox=sandbox, content=content, expires_seconds=expires
-        )
+        name = message or new_name("msg")
+        data = SendMessage(message=name, sandbox=sandbox, content=content, expires_seconds=expires, **more)
         return _command(data, sandbox)
 
     def answer(

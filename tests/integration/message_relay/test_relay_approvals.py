@@ -64,6 +64,35 @@ async def test_an_answer_stands_in_order_among_messages(world: World) -> None:
     assert worker.handed == [before, answer, after]
 
 
+@pytest.mark.parametrize("urgent", ["approval", "interrupt"])
+async def test_what_a_silent_agent_waits_for_overtakes_what_it_does_not_take(
+    world: World, monkeypatch: Any, urgent: str
+) -> None:
+    """An agent that takes no message before it was answered is answered all the same; then the rest comes, in order."""
+    monkeypatch.setattr("message_relay.pumping.RECEIPT_WITHIN", 0.2)
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        answered = asyncio.Event()
+
+        def only_then(message: InboxMessage) -> bytes | None:
+            if message.message_type == urgent:
+                answered.set()
+            return bytes(worker.acknowledge(message)) if answered.is_set() else None
+
+        worker.answers = only_then
+        await world.ask("sbx-1", "a1")
+        first, second = await world.send("sbx-1", "first"), await world.send("sbx-1", "second")
+        await world.until(lambda: first in worker.handed)
+        if urgent == "approval":
+            answer = await world.decide("sbx-1", "a1")
+        else:
+            answer = await world.send("sbx-1", "stop", message_type="interrupt")
+        await world.until_said(second, "acknowledged")
+        heard = [name for name in dict.fromkeys(worker.handed) if name != first]
+    assert heard == [answer, second]
+    assert all(world.said[name] == DELIVERED for name in (first, answer, second))
+
+
 async def test_only_the_first_of_many_answers_counts(world: World) -> None:
     """Ten people answer at once, through two relays: one is heard, the others are told who was first."""
     await world.record("sbx-1")
