@@ -134,7 +134,11 @@ class Wire:
         stop_reason: str | None = None,
         session_id: str | None = None,
     ) -> None:
-        """What came of the task; said once. No `error_type` means that it is done."""
+        """What came of the task; said once. No `error_type` means that it is done.
+
+        It is time for it when the agent is idle and no message waits for it: a turn that was stopped for the sake of
+        a message (`Interrupt`, then `Message`) is followed by that message's turn, and is no end.
+        """
         self._say(
             "driver.result",
             error_type=error_type,

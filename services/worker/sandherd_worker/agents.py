@@ -1,29 +1,71 @@
 """Making the harness that a task asks for, and what its agent is given."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from sandherd.contracts.commands import SandboxSpec, TaskSpec
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.harnesses import CommandHarness, DrivenHarness
 from sandherd_worker import oom
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harnesses.base import Harness, Voice
 from sandherd_worker.parts import Parts
 from sandherd_worker.processes import PLACE_VARIABLE, SANDBOX_VARIABLE
 
+Turned = Callable[[int, bool], Awaitable[None]]
+"""Told of each turn's beginning (True) and end, by an agent that takes follow-ups."""
 
-def make_harness(spec: TaskSpec, parts: Parts, voice: Voice) -> Harness:
-    """The harness for this task."""
-    from sandherd_worker.harnesses.command import CommandHarness
+
+def make_harness(spec: TaskSpec, parts: Parts, voice: Voice, turned: Turned) -> Harness:
+    """The harness for this task. Raises `NoToolchainError`, and `OSError` if what it needs can't be laid out."""
+    if isinstance(spec.harness, CommandHarness):
+        return _command(spec, spec.harness, parts, voice)
+    return _driver(spec, spec.harness, parts, voice, turned)
+
+
+def _command(spec: TaskSpec, asked: CommandHarness, parts: Parts, voice: Voice) -> Harness:
+    from sandherd_worker.harnesses import command
     from sandherd_worker.harnesses.program import Program
 
     who = parts.who
-    program = Program(argv=spec.harness.argv, environment=environment(spec, who), work_dir=who.work_dir, said=spec.text)
-    redactor = parts.emitter.redactor
-    return CommandHarness(
-        program, voice, redactor, parts.reaper, lambda: oom.kills(who.cgroup), below=parts.families.agents
+    program = Program(argv=asked.argv, environment=environment(spec, who), work_dir=who.work_dir, said=spec.text)
+    return command.CommandHarness(
+        program, voice, parts.emitter.redactor, parts.reaper, lambda: oom.kills(who.cgroup), below=parts.families.agents
     )
+
+
+def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, turned: Turned) -> Harness:
+    from sandherd_worker.harnesses.driver import DriverHarness
+    from sandherd_worker.harnesses.driver_task import Around, Task
+    from sandherd_worker.harnesses.program import Program
+    from sandherd_worker.sessions import DRIVER, Sessions
+    from sandherd_worker.toolchains import interpreter, lay_drivers
+
+    who = parts.who
+    python = interpreter(who, asked.kind)
+    found = {**environment(spec, who), "PYTHONPATH": str(lay_drivers(who.state_dir / "drivers"))}
+    argv = [str(python), "-B", "-P", "-m", f"sandherd_drivers.{asked.kind}"]
+    state = who.state_dir / DRIVER
+    state.mkdir(exist_ok=True)
+    around = Around(
+        voice=voice,
+        redactor=parts.emitter.redactor,
+        reaper=parts.reaper,
+        memory_kills=lambda: oom.kills(who.cgroup),
+        keep=Sessions(who, parts.emitter, parts.spool).keep,
+        turned=turned,
+        below=parts.families.agents,
+    )
+    task = Task(
+        text=spec.text,
+        work_dir=who.work_dir,
+        state_dir=state,
+        harness=asked.model_dump(mode="json"),
+        approvals=asked.approvals,
+    )
+    return DriverHarness(Program(argv=argv, environment=found, work_dir=who.work_dir, said=spec.text), task, around)
 
 
 def environment(spec: SandboxSpec, who: Assignment) -> dict[str, str]:

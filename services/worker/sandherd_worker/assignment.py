@@ -53,6 +53,8 @@ class Assignment:
     """The signal that ended the worker that is made up for, if the runtime knows it."""
     cgroup: Path | None
     """The sandbox's control group, if the runtime shows it."""
+    toolchains: Path | None
+    """Where the SDKs of agents are, each under its kind's name; None: there are none."""
     inherited: Mapping[str, str]
     """What of the worker's environment the agent gets as well: where programs, home and the time zone are."""
 
@@ -81,6 +83,7 @@ class Assignment:
             log_level=environ.get("SANDHERD_LOG_LEVEL", "info"),
             lost_signal=int(_number(environ, "SANDHERD_LOST_SIGNAL", 0)) or None,
             cgroup=_path(environ, "SANDHERD_CGROUP"),
+            toolchains=_path(environ, "SANDHERD_TOOLCHAINS"),
             inherited={name: environ[name] for name in _INHERITED if name in environ},
         )
 

@@ -1,9 +1,10 @@
 """One attempt at the task: the agent's work from its beginning to its end, and the last word after it."""
 
 import asyncio
+from collections.abc import Coroutine
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.events import EventData
@@ -25,13 +26,17 @@ from sandherd_worker.parts import Parts
 from sandherd_worker.saving import Keeping, Transcript, time_to_save
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.tasks import end_tasks
+from sandherd_worker.toolchains import NoToolchainError
 from sandherd_worker.uplink import Uplink
 
 _AGENTS_SHARE_OF_GRACE: Final = 0.4
 """How much of the runtime's grace the agent gets; the rest is for the last look at its files and the spool."""
+_TIME_TO_LEAVE: Final = 20.0
+"""How long an agent that has done its task may take to end, in seconds."""
 _PREVIEW: Final = 2000
 _OUTPUT_BACKLOG: Final = 64 * 1024 * 1024
 """How much may wait for the broker before the agent's output is no longer read."""
+T = TypeVar("T")
 _log: Final = logs.get("attempt")
 
 
@@ -50,6 +55,9 @@ class Attempt:
         self._transcript = Transcript(who.state_dir)
         self._keeping = Keeping(who, emitter, parts.spool)
         self._failure: Ended | None = None
+        self._harness: Harness | None = None
+        self._lingering = self._parted = False
+        self._turns = 1
         self._began = asyncio.get_running_loop().time()
 
     async def prepare(self) -> None:
@@ -99,7 +107,7 @@ class Attempt:
                 await self._linger()
         finally:
             await end_tasks([beating])
-        await self._last_word(ended.turns)
+        await self._last_word(max(ended.turns, self._turns))
 
     async def _run_agent(self) -> Ended:
         if self._failure is not None:
@@ -109,26 +117,45 @@ class Attempt:
         await self._tracker.start()
         if self._stop.reason is not None:
             return Ended(error_type="stopped", error="it was stopped before its agent had begun")
-        harness = make_harness(self._spec, self._parts, self)
+        try:
+            harness = make_harness(self._spec, self._parts, self, self._turned)
+        except (NoToolchainError, OSError) as error:
+            return Ended(error_type="start", error=str(error))
+        self._harness = harness
         await harness.start()
         self._inbox.ready(harness)
         self._heartbeat.status = "running"
-        ended = await self._until_ended(harness)
-        self._inbox.close("the agent has ended and takes no follow-up")
-        await self._tracker.finish()
+        ended = await self._unless_stopped(harness, harness.done())
+        if ended.error_type is None and self._spec.linger_seconds > 0 and harness.follows_up:
+            await self._tracker.look()
+        else:
+            await self._part(harness)
         return ended
 
-    async def _until_ended(self, harness: Harness) -> Ended:
-        """Wait for the agent's end, and bring it about if the worker has to end."""
-        ending = asyncio.create_task(harness.ended())
+    async def _unless_stopped(self, harness: Harness, what: Coroutine[Any, Any, T]) -> T:
+        """Wait for this, and end the agent meanwhile if the worker has to end."""
+        doing = asyncio.create_task(what)
         asked = asyncio.create_task(self._stop.asked())
         try:
-            await asyncio.wait([ending, asked], return_when=asyncio.FIRST_COMPLETED)
-            if not ending.done():
-                await harness.stop(self._who.stop_grace * _AGENTS_SHARE_OF_GRACE)
-            return await ending
+            await asyncio.wait([doing, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                await harness.stop(self._grace)
+            return await doing
         finally:
-            await end_tasks([asked, ending])
+            await end_tasks([asked, doing])
+
+    @property
+    def _grace(self) -> float:
+        return self._who.stop_grace * _AGENTS_SHARE_OF_GRACE
+
+    async def _part(self, harness: Harness) -> None:
+        """The agent ends, if it has not; nothing is given to it any more, and its files are looked at a last time."""
+        self._parted = True
+        self._inbox.close("the agent has ended and takes no follow-up")
+        if harness.follows_up:
+            await self._unless_stopped(harness, harness.stop(_TIME_TO_LEAVE))
+        await harness.ended()
+        await self._tracker.finish()
 
     async def _take_over(self, given: Path) -> None:
         from sandherd_worker.previous import take_over
@@ -140,17 +167,42 @@ class Attempt:
         if ended.error_type is not None:
             await self._keeping.save_work(time_to_save(self._who, self._stop))
         self._transcript.close()
-        await self._keeping.save_transcript(self._transcript.read(), ended.session_id)
+        await self._keeping.save_transcript(self._transcript.read())
 
     async def _linger(self) -> None:
-        self._heartbeat.status = "waiting"
-        await self._emitter.emit(AgentWaiting(turn=1, message="the agent is done; the sandbox waits to be stopped"))
+        """Stay until the worker has to end. An agent that takes follow-ups goes on with each message."""
+        self._lingering = True
+        if not self._follows_up:
+            self._heartbeat.status = "waiting"
+        if self._heartbeat.status == "waiting":
+            await self._wait_openly()
         await self._stop.asked()
+        if self._harness is not None and not self._parted:
+            await self._part(self._harness)
+
+    async def _turned(self, turn: int, working: bool) -> None:  # noqa: FBT001  # as the harness tells it
+        self._turns = max(self._turns, turn)
+        self._heartbeat.status = "running" if working else "waiting"
+        if self._lingering and not working:
+            await self._tracker.look()
+            await self._wait_openly()
+
+    async def _wait_openly(self) -> None:
+        text = "the agent is done; " + (
+            "it waits for a message" if self._follows_up else "the sandbox waits to be stopped"
+        )
+        await self._emitter.emit(AgentWaiting(turn=self._turns, message=text))
+
+    @property
+    def _follows_up(self) -> bool:
+        return self._harness is not None and self._harness.follows_up
 
     async def _give_up(self, why: str) -> None:
         """The agent is gone; say its end and the last word with what room is left."""
         self._inbox.close("the worker has to end")
         self._tracker.abandon()
+        if self._harness is not None:
+            await self._harness.stop(0)
         await self._emitter.emit(self._end(Ended(error_type="internal", error=why)), last_words=True)
         await self._last_word(1)
 
@@ -166,6 +218,7 @@ class Attempt:
             timestamp=now(),
             sdk=self._spec.harness.kind,
             worker_version=version("sandherd-worker"),
+            model=getattr(self._spec.harness, "model", None),
             task=self._spec.text[:_PREVIEW],
             task_description_length=len(self._spec.text),
             attempt=self._who.attempt,
@@ -181,6 +234,7 @@ class Attempt:
             "session_id": ended.session_id,
             "duration_seconds": asyncio.get_running_loop().time() - self._began,
             "files_changed": len(self._tracker.changed),
+            **ended.used,
         }
         if ended.error_type is None:
             return AgentCompleted.model_validate({**facts, "agent_type": self._spec.harness.kind})

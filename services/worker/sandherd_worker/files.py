@@ -44,6 +44,7 @@ class FileTracker:
         self._put_aside = put_aside
         self._stopping = asyncio.Event()
         self._noticed = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._watching: list[asyncio.Task[None]] = []
         self.changed: set[str] = set()
         """Every path that was ever said to have changed."""
@@ -70,10 +71,11 @@ class FileTracker:
             task.cancel()
 
     async def look(self) -> None:
-        """Compare, and say what has changed."""
-        changes = await asyncio.to_thread(self._tree.changes)
-        for group in _groups(changes):
-            await asyncio.gather(*[self._say(event) for event in [await self._event(change) for change in group]])
+        """Compare, and say what has changed; one look after the other."""
+        async with self._looking:
+            changes = await asyncio.to_thread(self._tree.changes)
+            for group in _groups(changes):
+                await asyncio.gather(*[self._say(event) for event in [await self._event(change) for change in group]])
 
     async def _look_again(self) -> None:
         loop = asyncio.get_running_loop()

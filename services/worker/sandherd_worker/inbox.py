@@ -4,6 +4,7 @@ import asyncio
 from typing import Final, Protocol
 
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
@@ -15,6 +16,7 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.base import CannotTakeError
 from sandherd_worker.injected import Injected
+from sandherd_worker.spool_disk import SpoolError
 
 _log: Final = logs.get("inbox")
 
@@ -25,11 +27,16 @@ class Taker(Protocol):
     async def inject(self, message: InboxMessage, /) -> None:
         """Take it. Raises `CannotTakeError`."""
 
+    async def interrupt(self) -> None:
+        """Stop what it is doing now."""
+
 
 class Inbox:
     """Serves the deliveries of one sandbox, one after the other, so that their order is kept.
 
     A message that comes before the agent is ready waits. Once the agent is gone, messages are rejected with a reason.
+    Two don't wait for those before them, as these may wait for them: an answer to an approval, which has an order of
+    its own, and what is stopped by an interrupt.
     """
 
     def __init__(self, assignment: Assignment, emitter: Emitter, injected: Injected) -> None:
@@ -38,6 +45,9 @@ class Inbox:
         self._injected = injected
         self._taker: asyncio.Future[Taker] = asyncio.get_running_loop().create_future()
         self._turn = asyncio.Lock()
+        self._answers = asyncio.Lock()
+        self._taking: set[asyncio.Task[None]] = set()
+        self._seen: set[str] = set()
         self._nobody: Taker | None = None
 
     def ready(self, taker: Taker) -> None:
@@ -66,13 +76,30 @@ class Inbox:
         if (message.project, message.sandbox) != (self._who.project, self._who.sandbox):
             _log.warning("a message to another sandbox", message=message.message)
             return None
-        async with self._turn:
+        await self._stop_what_waits(message)
+        async with self._answers if message.message_type == "approval" else self._turn:
             return self._injected.receipt(message.message) or await self._inject(message)
 
+    async def _stop_what_waits(self, message: InboxMessage) -> None:
+        """An interrupt behind a message that the agent has not taken yet stops the turn for both; once."""
+        known = message.message in self._seen
+        self._seen.add(message.message)
+        if message.message_type == "interrupt" and not known and self._turn.locked() and self._taker.done():
+            await self._taker.result().interrupt()
+
     async def _on_delivery(self, delivery: Msg) -> None:
-        receipt = await self.take(delivery.data)
-        if receipt is not None and delivery.reply:
-            await delivery.respond(receipt.model_dump_json(exclude_none=True).encode())
+        """Take it beside those that are under way; the order is the lock's."""
+        task = asyncio.create_task(self._reply(delivery))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
+    async def _reply(self, delivery: Msg) -> None:
+        try:
+            receipt = await self.take(delivery.data)
+            if receipt is not None and delivery.reply:
+                await delivery.respond(receipt.model_dump_json(exclude_none=True).encode())
+        except (NatsError, SpoolError, OSError) as error:
+            _log.warning("a delivery was not answered", error=repr(error))
 
     async def _inject(self, message: InboxMessage) -> Receipt:
         taker = await self._taker
@@ -105,3 +132,6 @@ class _Nobody:
 
     async def inject(self, _message: InboxMessage) -> None:
         raise CannotTakeError(self._reason)
+
+    async def interrupt(self) -> None:
+        return

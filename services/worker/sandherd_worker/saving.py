@@ -81,12 +81,12 @@ class Keeping:
         if said is not None:
             await self._emitter.emit(said, last_words=True)
 
-    async def save_transcript(self, content: bytes, session_id: str | None = None) -> None:
+    async def save_transcript(self, content: bytes) -> None:
         """Put by what was shown; nothing if nothing was. Raises `SpoolError`."""
         if not content or len(content) > self._spool.room * _SHARE_OF_ROOM:
             return
         reference = await self._emitter.put_file_aside(BytesIO(content), TEXT)
-        await self._emitter.emit(AgentTranscriptSaved(session_id=session_id, artifact=reference))
+        await self._emitter.emit(AgentTranscriptSaved(artifact=reference))
 
     async def _work(self, file: IO[bytes], late: Callable[[], bool]) -> AgentWorkSaved | None:
         limit = min(self._who.max_work_bytes, int(self._spool.room * _SHARE_OF_ROOM))

@@ -25,6 +25,9 @@ class Agent:
             raise CannotTakeError(self.refuses)
         self.heard.append(message.content)
 
+    async def interrupt(self) -> None:
+        self.heard.append("(interrupted)")
+
 
 def letter(name: str, content: str = "x", **fields: Any) -> bytes:
     now = datetime.now(UTC)

@@ -1,6 +1,7 @@
 """What the worker asks of a harness, and what a harness may ask of the worker."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from sandherd.contracts.delivery import InboxMessage
@@ -35,6 +36,8 @@ class Ended:
     final_output: str | None = None
     stop_reason: str | None = None
     session_id: str | None = None
+    used: Mapping[str, int] = field(default_factory=dict)
+    """Tokens and money, by the names that the end of an attempt has for them."""
 
 
 class Harness(Protocol):
@@ -43,8 +46,15 @@ class Harness(Protocol):
     async def start(self) -> None:
         """Start the agent. A failure to start is an end like any other."""
 
+    async def done(self) -> Ended:
+        """Wait for what comes of the task. An agent that takes follow-ups may be there after it."""
+
     async def ended(self) -> Ended:
         """Wait until the agent and all it has started are gone, and everything it said is said."""
+
+    @property
+    def follows_up(self) -> bool:
+        """Whether it is there and would take a message, now that the task is done."""
 
     async def inject(self, message: InboxMessage) -> None:
         """Give it a message, in the middle of whatever it does. Raises `CannotTakeError`."""
@@ -53,4 +63,4 @@ class Harness(Protocol):
         """Stop what it is doing now, not the agent."""
 
     async def stop(self, grace: float) -> None:
-        """End the agent and all it has started, by force after `grace` seconds."""
+        """End the agent and all it has started, by force after `grace` seconds. What came of its task stays."""

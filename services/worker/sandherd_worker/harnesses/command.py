@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from signal import SIGINT, SIGKILL, SIGTERM, Signals, strsignal
+from signal import SIGINT, SIGKILL, SIGTERM, Signals
 from typing import Any, Final
 
 from sandherd.contracts.delivery import InboxMessage
@@ -19,6 +19,7 @@ from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult,
 from sandherd.contracts.names import new_name
 from sandherd_worker.harnesses.base import CannotTakeError, Ended, Voice
 from sandherd_worker.harnesses.event_lines import EventLines
+from sandherd_worker.harnesses.judging import MemoryKills, judge
 from sandherd_worker.harnesses.output import TAIL, Output
 from sandherd_worker.harnesses.program import Program, Running, launch
 from sandherd_worker.processes import Reaper, descendants, end
@@ -28,32 +29,12 @@ _LEFTOVER_GRACE: Final = 0.5
 """How long what the program started may go on after it, in seconds."""
 _TOOL: Final = "command"
 _PREVIEW: Final = 500
-_SHELL_SAYS_KILLED: Final = 128 + SIGKILL
 
 
 def one_line(content: str) -> bytes:
     """A message as one line of text."""
     escaped = content.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return escaped.encode("utf-8", "replace") + b"\n"
-
-
-def judge(code: int, *, stopped: bool, memory_kills: int) -> Ended:
-    """What an exit code means. `memory_kills` is how often the kernel has killed for memory while it ran."""
-    signal = -code if code < 0 else None
-    if stopped:
-        return Ended(error_type="stopped", error="it was stopped", exit_code=_status(code), signal=signal)
-    if code == 0:
-        return Ended(exit_code=0, stop_reason="exit")
-    if memory_kills and code in {-SIGKILL, _SHELL_SAYS_KILLED}:
-        text = "it was killed for want of memory"
-        return Ended(error_type="out_of_memory", error=text, exit_code=_status(code), signal=int(SIGKILL))
-    if signal is not None:
-        return Ended(error_type="signal", error=f"it was ended by signal {signal} ({strsignal(signal)})", signal=signal)
-    return Ended(error_type="exit_status", error=f"it ended with exit status {code}", exit_code=code)
-
-
-def _status(code: int) -> int | None:
-    return code if code >= 0 else None
 
 
 class CommandHarness:
@@ -71,13 +52,12 @@ class CommandHarness:
     ) -> None:
         self._program = program
         self._voice = voice
-        self._count_kills = memory_kills
+        self._memory_kills = MemoryKills(memory_kills)
         self._reaper = reaper
         self._below = below
         self._output = Output(redactor, voice.show)
         self._lines = EventLines(voice.say, lambda: 1)
         self._call = new_name("call")
-        self._kills_before = memory_kills()
         self._stopped = False
         self._running: Running | None = None
         self._result: asyncio.Task[Ended] | None = None
@@ -102,6 +82,15 @@ class CommandHarness:
         if self._result is None:
             raise RuntimeError("the program was not started")
         return await asyncio.shield(self._result)
+
+    async def done(self) -> Ended:
+        """The same: a program has done its task when it has ended."""
+        return await self.ended()
+
+    @property
+    def follows_up(self) -> bool:
+        """Never: it is gone."""
+        return False
 
     async def inject(self, message: InboxMessage) -> None:
         """Write the message to the program's standard input; an `interrupt` stops what it does first."""
@@ -152,11 +141,7 @@ class CommandHarness:
         finally:
             readers.cancel()
             running.close()
-        return await self._conclude(judge(code, stopped=self._stopped, memory_kills=self._new_memory_kills()), began)
-
-    def _new_memory_kills(self) -> int:
-        now = self._count_kills()
-        return 0 if now is None or self._kills_before is None else now - self._kills_before
+        return await self._conclude(judge(code, stopped=self._stopped, memory_kills=self._memory_kills.new()), began)
 
     async def _conclude(self, ended: Ended, began: float) -> Ended:
         """Say what came of it."""

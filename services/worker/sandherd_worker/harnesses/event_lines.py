@@ -14,6 +14,7 @@ from sandherd.contracts.events.agent import AgentError
 from sandherd_worker.tasks import end_tasks
 
 LONGEST_LINE: Final = 1024 * 1024
+_DRIVERS: Final = "driver."
 _TOGETHER: Final = 64
 _RESERVED: Final = frozenset(
     f"agent.{action}"
@@ -27,6 +28,8 @@ _RESERVED: Final = frozenset(
         "file_edited",
         "interrupted",
         "waiting",
+        "transcript_saved",
+        "work_saved",
     )
 )
 """What the worker says itself, because others decide by it."""
@@ -39,26 +42,29 @@ def read_line(line: bytes, turn: int) -> EventData:
 
     An event that doesn't say its turn gets this one.
     """
-    document = _load(line)
-    event_type, data = document.get("type"), document.get("data", {})
+    return _event(*_load(line), turn)
+
+
+def _event(event_type: object, data: dict[str, Any], turn: int) -> EventData:
     if not isinstance(event_type, str) or event_type not in SPEAKABLE:
         raise ContractError(Code.UNKNOWN_TYPE, f"{str(event_type)[:80]!r} is not for an agent to say", field="type")
-    if not isinstance(data, dict):
-        raise ContractError(Code.INVALID_FIELD, "data is no object", field="data")
     try:
         return EVENTS[event_type].model_validate({"turn": turn, **data, "artifacts": None})
     except ValidationError as error:
         raise ContractError.from_validation(error) from None
 
 
-def _load(line: bytes) -> dict[str, Any]:
+def _load(line: bytes) -> tuple[object, dict[str, Any]]:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ContractError(Code.INVALID_JSON, f"this line is no JSON: {type(error).__name__}") from None
     if not isinstance(document, dict):
         raise ContractError(Code.INVALID_JSON, "this line is no JSON object")
-    return document
+    event_type, data = document.get("type"), document.get("data", {})
+    if not isinstance(data, dict):
+        raise ContractError(Code.INVALID_FIELD, "data is no object", field="data")
+    return event_type, data
 
 
 def complaint(error: ContractError, turn: int) -> AgentError:
@@ -68,21 +74,34 @@ def complaint(error: ContractError, turn: int) -> AgentError:
 
 
 class EventLines:
-    """Reads the pipe to its end and says what is on it."""
+    """Reads the pipe to its end and says what is on it.
 
-    def __init__(self, say: Callable[[EventData], Coroutine[Any, Any, None]], turn: Callable[[], int]) -> None:
+    A line whose type begins with `driver.` is no event: `heed` is given it when all before it is safe, and may raise
+    `ContractError`. Without a `heed` it is not understood.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[EventData], Coroutine[Any, Any, None]],
+        turn: Callable[[], int],
+        heed: Callable[[str, dict[str, Any]], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         self._say = say
         self._turn = turn
+        self._heed = heed
         self._saying: deque[asyncio.Task[None]] = deque()
 
     async def read(self, reader: asyncio.StreamReader) -> None:
         """Read until the end of the pipe. Raises what `say` raises."""
         try:
             await self._read_all(reader)
-            while self._saying:
-                await self._saying.popleft()
+            await self._settle()
         finally:
             await end_tasks(self._saying)
+
+    async def _settle(self) -> None:
+        while self._saying:
+            await self._saying.popleft()
 
     async def _read_all(self, reader: asyncio.StreamReader) -> None:
         while True:
@@ -100,7 +119,12 @@ class EventLines:
         if not line.strip():
             return
         try:
-            event: EventData = read_line(line, self._turn())
+            event_type, data = _load(line)
+            if self._heed is not None and isinstance(event_type, str) and event_type.startswith(_DRIVERS):
+                await self._settle()
+                await self._heed(event_type, data)
+                return
+            event = _event(event_type, data, self._turn())
         except ContractError as error:
             event = complaint(error, self._turn())
         await self._say_soon(event)

@@ -1,15 +1,16 @@
 """An agent that does what it is told, word by word.
 
 The task and each message are lines of words: `say TEXT`, `print TEXT`, `usage IN OUT COST`, `use TOOL`, `raw JSON`,
-`keep TEXT` (a transcript), `wait` (until it is interrupted), `die` (by SIGKILL), `exit N`, `raise`, `fail TEXT` (as
-the outcome). A message given while it waits is said with the word `heard`, and the turn goes on; any other one is a
-turn of its own.
+`wait` (until it is interrupted), `spawn SCRIPT` (and leave it be), `hang` (deaf to everything), `die` (by SIGKILL),
+`exit N`, `raise`, `fail TEXT` (as the outcome). A message given while it waits is said with the word `heard`, and the
+turn goes on; any other one is a turn of its own.
 """
 
 import asyncio
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire, run
@@ -25,7 +26,7 @@ class Echo:
         self._turn = 0
         self._interrupted = asyncio.Event()
         self._turns: asyncio.Queue[str] = asyncio.Queue()
-        self._waiting = False
+        self._waiting = self._told = False
         self._failure: str | None = None
         self._state = Path()
 
@@ -41,6 +42,7 @@ class Echo:
                     self._hear(command)
                 case Interrupt():
                     self._wire.withdraw()
+                    self._waiting = False
                     self._interrupted.set()
                 case Stop():
                     break
@@ -71,7 +73,8 @@ class Echo:
                 await self._do(*line.partition(" ")[::2])
             self._wire.event("agent.turn_completed", turn=self._turn, stop_reason="end_turn")
             self._keep(f"turn {self._turn}")
-            if self._turn == 1:
+            if not self._told and self._turns.empty():
+                self._told = True
                 self._tell_result()
             self._wire.turn(self._turn, "idle")
 
@@ -126,6 +129,12 @@ def _end(word: str, rest: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif word == "exit":
         os._exit(int(rest))
+    elif word == "spawn":
+        subprocess.Popen(["/bin/sh", "-c", rest], start_new_session=True)
+    elif word == "hang":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            signal.pause()
     elif word == "raise":
         raise RuntimeError("as it was told")
 

@@ -1,0 +1,115 @@
+"""Leave to use a tool: what the task allows is decided here, and what it leaves open is asked for and waited for.
+
+What waits is known to the agent's process and to this one only. A worker that is started again has lost its agent, so
+what it asked for ends with it; a broker that is away or started again makes it wait longer, not forget.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.harnesses import Approvals, Verdict
+from sandherd.contracts.names import new_name
+from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.tasks import end_tasks
+
+_STRICT: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
+_NOT_ALLOWED: Final = "the task does not allow this tool"
+
+Decide = Callable[[str, bool, str | None], Awaitable[None]]
+"""Tells the agent: what it called its question, whether it may, and why."""
+
+
+def policy(approvals: Approvals, tool: str) -> Verdict:
+    """What holds for a tool. Its name counts before a pattern, and a long pattern before a short one. Pure."""
+    if tool in approvals.tools:
+        return approvals.tools[tool]
+    fitting = [(len(name), _STRICT.index(said)) for name, said in approvals.tools.items() if fnmatchcase(tool, name)]
+    return _STRICT[max(fitting)[1]] if fitting else approvals.otherwise
+
+
+@dataclass(frozen=True)
+class _Asked:
+    question: str
+    """What the driver calls it."""
+    waiting: asyncio.TimerHandle | None
+
+
+class Desk:
+    """All that one agent asks leave for."""
+
+    def __init__(self, approvals: Approvals, say: Callable[[EventData], Awaitable[None]], decide: Decide) -> None:
+        self._approvals = approvals
+        self._say = say
+        self._decide = decide
+        self._asked: dict[str, _Asked] = {}
+        self._telling: set[asyncio.Future[None]] = set()
+
+    async def ask(self, question: str, tool: str, input: dict[str, Any], reason: str | None, turn: int) -> None:
+        """Decide it by the task's policy, or ask for it."""
+        verdict = policy(self._approvals, tool)
+        if verdict != "ask":
+            self._tell(question, granted=verdict == "allow", reason=None if verdict == "allow" else _NOT_ALLOWED)
+            return
+        name = new_name("apr")
+        seconds = self._approvals.timeout_seconds
+        loop = asyncio.get_running_loop()
+        waiting = None if seconds is None else loop.call_later(seconds, self._lapse, name)
+        self._asked[name] = _Asked(question, waiting)
+        await self._say(
+            AgentApprovalRequested(
+                turn=turn,
+                approval_id=name,
+                tool=tool,
+                input=input,
+                reason=reason,
+                timeout_seconds=seconds,
+                on_timeout=None if seconds is None else self._approvals.on_timeout,
+            )
+        )
+
+    async def answer(self, message: InboxMessage) -> None:
+        """Take somebody's answer. Raises `CannotTakeError` for one to nothing that waits."""
+        try:
+            answer = ApprovalAnswer.model_validate_json(message.content)
+        except ValidationError:
+            raise CannotTakeError("this is no answer to an approval") from None
+        asked = self._taken(answer.approval_id)
+        if asked is None:
+            raise CannotTakeError("nobody waits for this approval any more")
+        await self._decide(asked.question, answer.granted, answer.reason)
+
+    def withdraw(self) -> None:
+        """The agent waits for nothing any more: its turn or itself is over."""
+        for name in list(self._asked):
+            self._taken(name)
+
+    async def close(self) -> None:
+        """Withdraw all, and wait until nothing is under way."""
+        self.withdraw()
+        await end_tasks(self._telling)
+
+    def _taken(self, name: str) -> _Asked | None:
+        asked = self._asked.pop(name, None)
+        if asked is not None and asked.waiting is not None:
+            asked.waiting.cancel()
+        return asked
+
+    def _lapse(self, name: str) -> None:
+        asked = self._taken(name)
+        if asked is not None:
+            text = f"nobody answered within {self._approvals.timeout_seconds} s"
+            self._tell(asked.question, granted=self._approvals.on_timeout == "allow", reason=text)
+
+    def _tell(self, question: str, *, granted: bool, reason: str | None) -> None:
+        """Without waiting: who is told may be waiting for us to hear it."""
+        task = asyncio.ensure_future(self._decide(question, granted, reason))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)

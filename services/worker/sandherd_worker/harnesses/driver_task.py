@@ -1,0 +1,73 @@
+"""What a driver is started with, and what its result means."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.harnesses import Approvals
+from sandherd_worker.harnesses.base import Ended, FailureType, Voice
+from sandherd_worker.harnesses.driver_lines import Result
+from sandherd_worker.processes import Reaper, descendants
+from sandherd_worker.redaction import Redactor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What the driver is told to begin with."""
+
+    text: str
+    work_dir: Path
+    state_dir: Path
+    harness: Mapping[str, Any]
+    approvals: Approvals
+    resume: Mapping[str, Any] | None = None
+
+    def begin(self) -> dict[str, Any]:
+        """The command that it is told."""
+        return {
+            "do": "begin",
+            "task": self.text,
+            "work_dir": str(self.work_dir),
+            "state_dir": str(self.state_dir),
+            "harness": dict(self.harness),
+            "resume": None if self.resume is None else dict(self.resume),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What the worker gives a driver's harness."""
+
+    voice: Voice
+    redactor: Redactor
+    reaper: Reaper
+    memory_kills: Callable[[], int | None]
+    keep: Callable[[Path, str], Awaitable[None]]
+    """Puts a session's file by, under the session's name."""
+    turned: Callable[[int, bool], Awaitable[None]]
+    """Told of each turn's beginning (True) and end."""
+    below: Callable[[], set[int]] = descendants
+
+
+def to_agent(message: InboxMessage) -> dict[str, Any]:
+    """What of a message the agent is given."""
+    return message.model_dump(include={"message", "message_type", "content", "sender_id"})
+
+
+def outcome(result: Result, session: str | None, *, stopped: bool) -> Ended:
+    """What a driver says came of its task, as the worker says it. What it says is looked at before it is believed."""
+    failure = result.error_type
+    if failure is not None and stopped:
+        failure = "stopped"
+    elif failure is not None and failure not in get_args(FailureType):
+        failure = "internal"
+    return Ended(
+        error_type=cast("FailureType | None", failure),
+        error=result.error or ("" if failure is None else "the agent's program says that it failed"),
+        turns=result.turns,
+        final_output=result.final_output,
+        stop_reason=result.stop_reason,
+        session_id=result.session_id or session,
+    )

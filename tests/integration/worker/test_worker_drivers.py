@@ -1,0 +1,140 @@
+"""A whole worker with an agent in a driver: steered, asked, kept, and ended exactly once."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.names import new_name
+from sandherd.contracts.principals import Principal
+from sandherd.stack.broker import Broker
+from sandherd_worker.exits import ExitCode
+
+ECHO = Path(__file__).parents[2] / "drivers" / "scripted" / "echo_driver"
+
+Driven = Callable[..., Any]
+
+
+@pytest.fixture
+def driven(sandbox: Any, tmp_path: Path) -> Driven:
+    """A sandbox whose agent is the echo driver, in the place of an ACP agent's."""
+
+    def make(*task: str, **fields: Any) -> Any:
+        packages = tmp_path / "packages"
+        python = tmp_path / "toolchains" / "acp" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        packages.mkdir()
+        (packages / "echo_driver").symlink_to(ECHO)
+        # The worker starts `sandherd_drivers.acp`; this interpreter has another one of that name.
+        python.write_text(
+            f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{packages}"\nexec {sys.executable} -P -m echo_driver\n'
+        )
+        python.chmod(0o755)
+        harness = {"kind": "acp", "argv": ["agent"], **fields.pop("harness", {})}
+        spec = {"text": "\n".join(task), "harness": harness, **fields}
+        (sandbox.state / "task.json").write_text(json.dumps(spec))
+        sandbox.environment["SANDHERD_TOOLCHAINS"] = str(tmp_path / "toolchains")
+        return sandbox
+
+    return make
+
+
+@pytest.fixture
+async def relay(herd: Broker) -> AsyncIterator[Bus]:
+    """A connection that delivers."""
+    async with herd.bus(Principal.MESSAGE_RELAY) as bus:
+        yield bus
+
+
+def letter(content: str, kind: Any = "user_message") -> InboxMessage:
+    now = datetime.now(UTC)
+    return InboxMessage(
+        message=new_name("msg"),
+        project="default",
+        sandbox="sbx-1",
+        content=content,
+        message_type=kind,
+        sent_at=now,
+        expires_at=now + timedelta(hours=1),
+    )
+
+
+def kinds(events: list[Any]) -> list[str]:
+    beats = {"agent.heartbeat"}
+    return [event.type.removeprefix("agent.") for event in events if event.type not in beats]
+
+
+async def test_a_task_is_done_and_all_of_it_is_said(driven: Driven) -> None:
+    """From the first word to the last, with usage, session and the agent's file; one end, and nothing is left."""
+    sandbox = driven("say hello", "usage 10 5 300", "print shown")
+    assert await sandbox.run() == ExitCode.DRAINED
+    events = await sandbox.events()
+    assert kinds(events)[0] == "started"
+    assert kinds(events)[-2:] == ["completed", "shutdown"]
+    assert [kind for kind in kinds(events) if kind in {"completed", "failed"}] == ["completed"]
+    completed = next(event for event in events if event.type == "agent.completed")
+    assert (completed.data.session_id, completed.data.cost_micro_usd, completed.data.input_tokens) == (
+        "session-1",
+        300,
+        10,
+    )
+    saved = [event.data for event in events if event.type == "agent.transcript_saved"]
+    sessions = [await sandbox.taken(one.artifact) for one in saved if one.session_id == "session-1"]
+    assert sessions == [b"turn 1\n", b"turn 1\nthe end\n"]
+    (shown,) = [await sandbox.taken(one.artifact) for one in saved if one.session_id is None]
+    assert shown == b"shown\n"
+
+
+async def test_a_message_after_the_end_starts_another_turn(driven: Driven, relay: Bus, eventually: Any) -> None:
+    """The sandbox lingers with its agent; the end stays one, and the agent waits openly before and after."""
+    sandbox = await driven("say one", linger_seconds=600).start()
+    await sandbox.event("waiting")
+    assert (await sandbox.deliver(relay, letter("say two"))).outcome == "acknowledged"
+
+    async def again() -> bool:
+        return kinds(await sandbox.events()).count("waiting") == 2
+
+    await eventually(again, "the second turn is over")
+    sandbox.process.terminate()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    events = await sandbox.events()
+    assert [event.data.content for event in events if event.type == "agent.message"] == ["one", "two"]
+    assert [kind for kind in kinds(events) if kind in {"completed", "failed"}] == ["completed"]
+    assert events[-1].data.total_turns == 2
+
+
+async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, relay: Bus) -> None:
+    """An agent that waits for leave takes no message; the answer to what it asked is behind none."""
+    sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
+    asked = await sandbox.event("approval_requested")
+    content = json.dumps({"approval_id": asked.data.approval_id, "granted": False, "reason": "not now"})
+    assert (await sandbox.deliver(relay, letter(content, "approval"))).outcome == "acknowledged"
+    assert await sandbox.ended() == ExitCode.DRAINED
+    (message,) = await sandbox.events("message")
+    assert message.data.content == "Bash denied not now"
+
+
+async def test_a_driver_that_is_killed_is_the_attempts_failure(driven: Driven) -> None:
+    """Said as a break and as one failure, with its signal."""
+    sandbox = driven("say up", "spawn sleep 600", "die")
+    assert await sandbox.run() == ExitCode.DRAINED
+    events = await sandbox.events()
+    assert "stream_error" in kinds(events)
+    (failed,) = [event.data for event in events if event.type == "agent.failed"]
+    assert (failed.error_type, failed.signal) == ("signal", 9)
+
+
+async def test_without_its_sdk_an_agent_fails_to_start(driven: Driven) -> None:
+    """The failure names the command that installs it."""
+    sandbox = driven("say hello")
+    sandbox.environment["SANDHERD_TOOLCHAINS"] = "/nowhere"
+    assert await sandbox.run() == ExitCode.DRAINED
+    (failed,) = [event.data for event in await sandbox.events() if event.type == "agent.failed"]
+    assert failed.error_type == "start"
+    assert "`sandherd harness install acp`" in failed.error
