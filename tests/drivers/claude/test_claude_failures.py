@@ -25,8 +25,6 @@ def program(driver: DriverProcess) -> int:
     [
         (401, "exit_status", "API Error: 401"),
         (500, "internal", "API Error: 500"),
-        (529, "internal", "529"),
-        (403, "exit_status", "API Error: 403"),
     ],
 )
 async def test_an_error_of_the_models_server_fails_the_task(

@@ -1,5 +1,6 @@
 """What the specification says of Claude, as the real agent and its model see it."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,18 @@ def test_nobody_at_a_terminal_is_asked() -> None:
     """The tool for that is never there; tools of MCP servers are not the program's own."""
     assert "AskUserQuestion" in tool_options({})["disallowed_tools"]
     assert tool_options({"allowed_tools": ["mcp__herd__ask_human", "Read"]})["tools"] == ["Read"]
+
+
+@pytest.mark.agents
+async def test_tools_of_others_are_offered_and_asked_about(claude: StartClaude, model: AnthropicModel) -> None:
+    """By the Model Context Protocol, from the first request on; they are asked about under their whole names."""
+    server = {"type": "stdio", "command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
+    tool = "mcp__herd__ask_human"
+    model.script(calls(tool, question="tabs?"), says("so be it"))
+    driver = await claude("begin", mcp_servers={"herd": server}, approvals={"tools": {tool: "ask"}})
+    asked = await driver.heard("driver.ask")
+    assert (asked["tool"], asked["input"]) == (tool, {"question": "tabs?"})
+    driver.send("decide", approval_id=asked["approval_id"], granted=True, reason=None)
+    await driver.heard("driver.result", error_type=None)
+    assert driver.said("agent.tool_result")[0]["result"] == "yes to tabs?"
+    assert tool in str(model.requests[0].body)

@@ -1,5 +1,6 @@
 """What the SDK is told: its options and its environment, from the specification's harness."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +76,12 @@ def tool_options(harness: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "disallowed_tools": sorted(set(denied))}
 
 
+def servers(harness: Mapping[str, Any], state: Path) -> str | dict[str, Any]:
+    """Servers of further tools, by way of a file: there may be secrets in it, and everybody can read arguments."""
+    named = harness.get("mcp_servers")
+    return _file(state / "mcp-servers.json", json.dumps({"mcpServers": named})) if named else {}
+
+
 def limits(harness: Mapping[str, Any], spent_before: float) -> dict[str, Any]:
     """How far it may go. The program counts on from what the session has cost before, the specification does not."""
     budget = harness.get("max_budget_micro_usd")
@@ -102,7 +109,7 @@ def options(begin: Begin, session: str, given: Mapping[str, str], spent_before: 
         "cwd": begin.work_dir,
         "model": begin.harness.get("model"),
         "permission_mode": mode(begin.harness),
-        "mcp_servers": begin.harness.get("mcp_servers") or {},
+        "mcp_servers": servers(begin.harness, state),
         "setting_sources": ["user", "project"],
         "settings": _KEEP_HOOKS,
         "max_buffer_size": _LONGEST_MESSAGE,
@@ -116,5 +123,6 @@ def options(begin: Begin, session: str, given: Mapping[str, str], spent_before: 
 
 
 def _file(path: Path, text: str) -> str:
+    path.touch(mode=0o600)
     path.write_text(text, encoding="utf-8", errors="replace")
     return str(path)
