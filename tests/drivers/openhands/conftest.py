@@ -19,7 +19,7 @@ INPUT_PRICE, OUTPUT_PRICE = 2, 10
 
 async def appears(path: Path) -> None:
     """Wait until a file is there."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while not path.exists():
             await asyncio.sleep(0.01)
 
@@ -46,7 +46,7 @@ async def model() -> AsyncIterator[OpenAIModel]:
 
 @pytest.fixture
 def openhands(start_driver: StartDriver, model: OpenAIModel) -> StartOpenHands:
-    """Starts the driver and gives it a task: `await openhands("do it", max_iterations=2)`."""
+    """Starts the driver and gives it a task, with what else the harness says: `max_iterations=2`."""
 
     async def start(
         task: str,

@@ -11,7 +11,7 @@ from tests.drivers.openhands.conftest import StartOpenHands, appears, processes
 from tests.models.openai import OpenAIModel, Request
 from tests.models.openai_answers import Answer, Call, calls, says
 
-pytestmark = pytest.mark.agents
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
 
 WAIT = "touch began; until test -e go; do sleep 0.02; done; echo over"
 FOR_EVER = "touch {}; sleep 3600"

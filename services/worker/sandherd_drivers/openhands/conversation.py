@@ -58,6 +58,7 @@ class Conversation:
         Raises whatever the SDK raises.
         """
         keep = Path(begin.state_dir) / "conversations"
+        _name_model(begin.harness)
         session_id = _session(begin, keep)
         os.environ.update(_SETTINGS, TMUX_TMPDIR=begin.state_dir)
         with _for_now(HOME=begin.state_dir, LOG_LEVEL="WARNING"):
@@ -145,12 +146,13 @@ def _session(begin: Begin, keep: Path) -> str:
 
 
 def _make(begin: Begin, session_id: str, keep: Path, hear: Hear) -> Any:
+    from openhands.sdk import LLM
     from openhands.sdk.conversation.impl.local_conversation import LocalConversation
     from openhands.sdk.security.confirmation_policy import AlwaysConfirm, NeverConfirm
     from openhands.tools.preset.default import get_default_agent
 
     sdk = LocalConversation(
-        agent=get_default_agent(_llm(begin.harness), cli_mode=True),
+        agent=get_default_agent(LLM.load_from_env(), cli_mode=True),
         workspace=begin.work_dir,
         persistence_dir=keep,
         conversation_id=UUID(session_id),
@@ -163,15 +165,13 @@ def _make(begin: Begin, session_id: str, keep: Path, hear: Hear) -> Any:
     return sdk
 
 
-def _llm(harness: Mapping[str, Any]) -> Any:
-    from openhands.sdk import LLM
-
+def _name_model(harness: Mapping[str, Any]) -> None:
+    """The harness's word goes before the variables', where the SDK looks."""
     for name in ("model", "base_url"):
         if harness.get(name):
             os.environ[f"LLM_{name.upper()}"] = harness[name]
     if not os.environ.get("LLM_MODEL"):
         raise ValueError("no model is named, neither by the harness nor by LLM_MODEL")
-    return LLM.load_from_env()
 
 
 def _asks(harness: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import time
+import traceback
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -26,10 +27,13 @@ async def main(wire: Wire) -> None:
     obeying, gone = loop.create_task(_obey(wire, work)), loop.create_task(work.gone.wait())
     await asyncio.wait({obeying, gone}, return_when=asyncio.FIRST_COMPLETED)
     await work.end()
+    fault = obeying.exception() if obeying.done() else None
+    if fault is not None:
+        traceback.print_exception(fault)
     sys.stdout.flush()
     sys.stderr.flush()
     # A thread of the SDK's may hang in a command that can't be ended; Python would wait for it.
-    os._exit(0)
+    os._exit(0 if fault is None else 1)
 
 
 async def _obey(wire: Wire, work: "Work") -> None:

@@ -1,0 +1,75 @@
+"""What goes wrong with the real agent, and how that is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.openhands.conftest import StartOpenHands
+from tests.models.openai import OpenAIModel
+from tests.models.openai_answers import Answer, Call, Failure, calls
+
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
+
+
+async def test_what_fails_is_told_and_outlived(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """A model's server that is not there or refuses ends the turn, and once the task; the next word is taken up.
+
+    A call of no tool, one that can't be read and one that fails are errors of calls. The limit ends the turn.
+    """
+    model.script(Failure(status=503, message="come back later"), Failure(status=401, message="no such key"))
+    driver = await openhands("Try.", max_iterations=4)
+    result = await driver.heard("driver.result")
+    assert (result["error_type"], result["stop_reason"]) == ("internal", "LLMServiceUnavailableError")
+    assert "LLMServiceUnavailableError" in result["error"]
+    driver.message("Again.")
+    await driver.heard("agent.turn_completed", turn=2, stop_reason="LLMAuthenticationError")
+    assert [line["error"].partition(":")[0] for line in driver.said("agent.error")] == [
+        "LLMServiceUnavailableError",
+        "LLMAuthenticationError",
+    ]
+    model.script(
+        Answer(calls=(Call("teleport", {"to": "moon"}, "call_none"),)),
+        Answer(calls=(Call("terminal", '{"command": "unfinished', "call_broken"),)),
+        Answer(calls=(Call("file_editor", {"command": "view", "path": "/no/such/file"}, "call_failed"),)),
+        calls("terminal", command="true"),
+    )
+    driver.message("Try everything.")
+    await driver.heard("agent.turn_completed", turn=3, stop_reason="max_iterations")
+    results = {line["tool_use_id"]: line for line in driver.said("agent.tool_result")}
+    assert [results[call]["is_error"] for call in ("call_none", "call_broken", "call_failed")] == [True] * 3
+    assert "teleport" in results["call_none"]["result"]
+    assert {line["tool_use_id"] for line in driver.said("agent.tool_completed")} == results.keys()
+    assert len(model.requests) == 6
+    assert len(driver.said("driver.result")) == 1
+
+
+@pytest.mark.parametrize(
+    ("env", "resume", "error"),
+    [
+        ({"LLM_MODEL": ""}, None, "no model is named"),
+        ({}, {"session_id": "0b7e0f3c-0000-4000-8000-000000000000", "transcript": "nowhere"}, "nowhere"),
+        ({}, {"session_id": "../../escape", "transcript": "empty"}, "empty"),
+    ],
+    ids=["no model", "no transcript", "no session"],
+)
+async def test_what_can_not_begin_fails_to_start(
+    openhands: StartOpenHands,
+    model: OpenAIModel,
+    tmp_path: Path,
+    env: dict[str, str],
+    resume: dict[str, Any] | None,
+    error: str,
+) -> None:
+    """With a text that says why; what was said meanwhile is refused, and the driver ends in order."""
+    (tmp_path / "empty").touch()
+    if resume is not None:
+        resume = {**resume, "transcript": str(tmp_path / resume["transcript"])}
+    driver = await openhands("Begin.", env=env, resume=resume)
+    message = driver.message("Are you there?")
+    result = await driver.heard("driver.result")
+    assert result["error_type"] == "start"
+    assert error in result["error"]
+    assert await driver.ended() == 0
+    assert [line["message"] for line in driver.said("driver.refused")] == [message]
+    assert model.requests == []

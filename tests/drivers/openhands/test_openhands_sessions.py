@@ -1,0 +1,84 @@
+"""Sessions of the real agent: ended in order with nothing left, and gone on with from a transcript."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.driver_process import DriverProcess
+from tests.drivers.openhands.conftest import INPUT_PRICE, OUTPUT_PRICE, StartOpenHands, appears, processes
+from tests.models.openai import OpenAIModel, Request
+from tests.models.openai_answers import Answer, Call, calls, says
+
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
+
+COST = 100 * INPUT_PRICE + 20 * OUTPUT_PRICE
+STUBBORN = "trap '' INT TERM HUP; touch {}; while true; do sleep 0.1; done"
+
+
+def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
+    """A copy of the transcript, as the worker would keep it, and the words that resume it."""
+    said = driver.said("driver.transcript")[-1]
+    shutil.copy(said["path"], path)
+    return {"session_id": said["session_id"], "transcript": str(path), "fork": False}
+
+
+async def test_a_session_is_stopped_resumed_and_forked(
+    openhands: StartOpenHands, model: OpenAIModel, tmp_path: Path
+) -> None:
+    """In the middle of a turn, with nothing left; elsewhere, with nothing but its transcript; charged once."""
+    apart = f'setsid nohup bash -c "{STUBBORN.format("apart")}" >/dev/null 2>&1 & echo started'
+    command = Call("terminal", {"command": STUBBORN.format("begun")}, "call_unanswered")
+    model.script(calls("terminal", command=apart), Answer(calls=(command,)))
+    first = await openhands("Remember the heron.")
+    await appears(first.work_dir / "apart")
+    await appears(first.work_dir / "begun")
+    await _stop_in_turn(first)
+
+    model.script(says("I go on."))
+    second = await openhands("Go on.", resume=kept(first, tmp_path / "first.jsonl"))
+    result = await second.heard("driver.result", stop_reason="finished")
+    assert result["session_id"] == first.said("driver.ready")[0]["session_id"]
+    _goes_on(second, model.requests[-1], ["Remember the heron.", "started", "Go on."])
+    assert model.requests[-1].roles[-2:] == ["tool", "user"]
+    assert model.requests[-1].messages[-2]["tool_call_id"] == "call_unanswered"
+    assert not (second.work_dir / "begun").exists(), "a call that had no answer is not made again"
+    await second.heard("driver.turn", state="idle")
+    await second.kill()
+
+    model.script(says("I, too."))
+    forked = kept(second, tmp_path / "second.jsonl") | {"fork": True}
+    third = await openhands("And you?", resume=forked)
+    result = await third.heard("driver.result", final_output="I, too.")
+    assert result["session_id"] == third.said("driver.ready")[0]["session_id"] != forked["session_id"]
+    _goes_on(third, model.requests[-1], ["Remember the heron.", "I go on.", "And you?"])
+
+
+async def _stop_in_turn(driver: DriverProcess) -> None:
+    """Commands that heed no signal are ended, the turn is charged, what waits is refused."""
+    message = driver.message("One more thing.")
+    assert await driver.stop() == 0
+    assert processes(driver) == []
+    result = driver.said("driver.result")[0]
+    assert (result["error_type"], result["turns"]) == ("stopped", 1)
+    assert [line["message"] for line in driver.said("driver.refused")] == [message]
+    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [2 * COST]
+    assert {line["tool_use_id"] for line in driver.said("agent.tool_use")} == {
+        line["tool_use_id"] for line in driver.said("agent.tool_completed")
+    }
+
+
+def _goes_on(driver: DriverProcess, shown: Request, words: list[str]) -> None:
+    assert [word for word in words if word not in shown.words] == []
+    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [COST]
+    assert driver.said("agent.tool_use") == [], "what was said before is not said again"
+
+
+async def test_an_end_before_the_agent_is_there(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """A worker that is gone, or says stop at once, waits for nothing; nothing is left of what was begun."""
+    driver = await openhands("Begin.")
+    driver.close_input()
+    assert await driver.ended() == 0
+    assert driver.said("driver.result")[0]["error_type"] == "stopped"
+    assert processes(driver) == []

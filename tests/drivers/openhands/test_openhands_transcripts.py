@@ -1,0 +1,74 @@
+"""Transcripts: one file for what the SDK keeps in a directory, without the SDK."""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from sandherd_drivers.openhands.transcripts import place, restore, save
+
+SESSION = str(uuid4())
+
+
+def keep(root: Path, numbers: range) -> Path:
+    """A conversation as the SDK keeps it."""
+    directory = root / UUID(SESSION).hex
+    (directory / "events").mkdir(parents=True)
+    state = {"id": SESSION, "persistence_dir": str(directory), "leaf_event_id": "id-0", "execution_status": "finished"}
+    (directory / "base_state.json").write_text(json.dumps(state))
+    for number in numbers:
+        event = {"id": f"id-{number}", "kind": "MessageEvent", "text": f"{number}\u2028\n…"}
+        (directory / "events" / f"event-{number:05d}-id-{number}.json").write_text(json.dumps(event, indent=1))
+    (directory / "events" / ".eventlog.lock").touch()
+    return directory
+
+
+def read(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    events = sorted((directory / "events").glob("event-*.json"), key=lambda path: int(path.name.split("-")[1]))
+    state = json.loads((directory / "base_state.json").read_text())
+    return state, [json.loads(path.read_text()) for path in events]
+
+
+@pytest.mark.parametrize("numbers", [range(0), range(1), range(99_998, 100_002)], ids=["none", "one", "many"])
+def test_what_is_saved_is_restored(tmp_path: Path, numbers: range) -> None:
+    """Under another name too: in order, each event as it was, the last one as the place to go on from."""
+    directory = keep(tmp_path / "first", numbers)
+    save(directory, tmp_path / "kept.jsonl")
+    other = str(uuid4())
+    restore(tmp_path / "kept.jsonl", tmp_path / "second", other)
+    state, found = read(place(tmp_path / "second", other))
+    assert found == read(directory)[1]
+    assert state == {
+        "id": other,
+        "persistence_dir": str(place(tmp_path / "second", other)),
+        "leaf_event_id": found[-1]["id"] if found else None,
+        "execution_status": "finished",
+    }
+
+
+def test_a_transcript_is_replaced_at_once(tmp_path: Path) -> None:
+    """Whoever reads it finds the old one or the new one; each line is a document of its own."""
+    directory = keep(tmp_path, range(3))
+    transcript = tmp_path / "kept.jsonl"
+    for _ in range(2):
+        save(directory, transcript)
+        kinds = [json.loads(line)["kind"] for line in transcript.read_text().split("\n") if line]
+        assert kinds == ["ConversationState", *["MessageEvent"] * 3]
+    assert [path.name for path in tmp_path.glob("kept*")] == ["kept.jsonl"]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "[]\n", '{"kind": "MessageEvent"}\n', "no JSON\n"])
+def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str) -> None:
+    """Before anything is laid out."""
+    (tmp_path / "kept.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=r"kept\.jsonl|Expecting"):
+        restore(tmp_path / "kept.jsonl", tmp_path / "root", SESSION)
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_session_has_a_name_of_the_sdks(tmp_path: Path) -> None:
+    """One that is none leads nowhere."""
+    with pytest.raises(ValueError, match="badly formed"):
+        place(tmp_path, "../../escape")
