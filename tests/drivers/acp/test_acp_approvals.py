@@ -7,17 +7,18 @@ from tests.drivers.acp.conftest import Converse
 pytestmark = pytest.mark.agents
 
 
-@pytest.mark.parametrize(("granted", "option"), [(True, "yes"), (False, "no")])
-async def test_a_decision_reaches_the_agent(converse: Converse, granted: bool, option: str) -> None:
+async def test_a_decision_reaches_the_agent(converse: Converse) -> None:
     """The call is seen before it is asked about; the answer is for once, in words of the agent."""
-    driver = await converse("may t1 rm -rf build\ndone t1 gone")
+    driver = await converse("may t1 rm -rf build\ndone t1 gone\nmay t2 mv\nfailed t2 denied")
     ask = await driver.heard("driver.ask")
     assert (ask["tool"], ask["input"], ask["reason"]) == ("execute", {"command": "rm -rf build"}, "rm -rf build")
     assert driver.said("agent.tool_use")[0]["tool_use_id"] == "t1"
-    driver.send("decide", approval_id=ask["approval_id"], granted=granted, reason=None)
+    driver.send("decide", approval_id=ask["approval_id"], granted=True, reason=None)
+    second = await driver.heard("driver.ask", count=2)
+    driver.send("decide", approval_id=second["approval_id"], granted=False, reason="no")
     await driver.heard("driver.result")
-    assert driver.said("agent.message")[0]["content"] == f"[{option}]"
-    assert len(driver.said("agent.tool_use")) == len(driver.said("agent.tool_result")) == 1
+    assert [line["content"] for line in driver.said("agent.message")] == ["[yes]", "[no]"]
+    assert len(driver.said("agent.tool_use")) == len(driver.said("agent.tool_result")) == 2
 
 
 async def test_what_can_not_be_refused_in_its_words_is_cancelled(converse: Converse) -> None:

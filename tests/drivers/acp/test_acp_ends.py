@@ -18,14 +18,17 @@ def agent_of(driver: DriverProcess) -> int:
     return int(children.split()[0])
 
 
-@pytest.mark.parametrize("reason", ["max_tokens", "max_turn_requests", "refusal", "cancelled"])
-async def test_a_turn_that_does_not_end_well(converse: Converse, reason: str) -> None:
-    """The outcome says why, the session stays, and a message may go on with it."""
-    driver = await converse(f"say so far\nend {reason}")
+async def test_turns_that_do_not_end_well(converse: Converse) -> None:
+    """The outcome is that of the task's turn and says why; the session stays, and each later turn is told of."""
+    driver = await converse("say so far\nend refusal")
     result = await driver.heard("driver.result")
-    assert (result["error_type"], result["stop_reason"], result["final_output"]) == ("internal", reason, "so far")
-    driver.message("say on")
-    await driver.heard("driver.turn", turn=2, state="idle")
+    assert (result["error_type"], result["stop_reason"], result["final_output"]) == ("internal", "refusal", "so far")
+    for turn, reason in enumerate(("max_tokens", "cancelled", "bored", "end_turn"), start=2):
+        driver.message(f"end {reason}")
+        await driver.heard("driver.turn", turn=turn, state="idle")
+    stops = [line["stop_reason"] for line in driver.said("agent.turn_completed")]
+    assert stops == ["refusal", "max_tokens", "cancelled", None, "end_turn"]
+    assert [line["turn"] for line in driver.said("agent.error")] == [1, 2, 3, 4]
     assert len(driver.said("driver.result")) == 1
 
 
@@ -37,13 +40,6 @@ async def test_an_error_in_answer_to_the_prompt(converse: Converse) -> None:
     assert "the model is away" in result["error"]
     driver.message("say back")
     await driver.heard("agent.message", content="back")
-
-
-async def test_an_answer_that_is_none(converse: Converse) -> None:
-    """A reason to stop that the protocol does not know is told, and is no success."""
-    driver = await converse("say hm\nend bored")
-    result = await driver.heard("driver.result")
-    assert (result["error_type"], "prompt" in result["error"]) == ("internal", True)
 
 
 @pytest.mark.parametrize(

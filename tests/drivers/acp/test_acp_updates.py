@@ -151,6 +151,7 @@ def test_an_input_that_is_still_written_is_waited_for(updates: Updates) -> None:
         ({"kind": "edit", "_meta": {"claudeCode": {"toolName": "Write"}}}, "Write"),
         ({"kind": "other"}, "Call 1"),
         ({"kind": "other", "title": ""}, "other"),
+        ({"kind": None, "title": "x" * 9000}, "x" * 200),
     ],
 )
 def test_a_tool_s_name(updates: Updates, fields: dict[str, Any], name: str) -> None:

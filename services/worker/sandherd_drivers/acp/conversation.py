@@ -15,7 +15,7 @@ from sandherd_drivers.acp.client import WorkClient
 from sandherd_drivers.acp.outcomes import Outcome, at_start, of_exit
 from sandherd_drivers.acp.program import AgentProgram
 from sandherd_drivers.acp.receipts import Receipts
-from sandherd_drivers.acp.session import Session, UnansweredError
+from sandherd_drivers.acp.session import Opened, Session, UnansweredError
 from sandherd_drivers.acp.turns import Turns
 from sandherd_drivers.acp.updates import Updates
 from sandherd_drivers.acp.work_tree import WorkTree
@@ -24,7 +24,7 @@ from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire
 
 _BEGINNING: Final = 120.0
 """Seconds until an agent must have begun a session: it may be one that installs itself first."""
-_STOPPING: Final = 3.0
+_STOPPING: Final = 2.0
 """Seconds that a cancelled turn has when everything ends."""
 _STOPPED: Final = Outcome("stopped", "stopped", "it was stopped before it was done")
 _SUDDEN: Final = {"signal": "sigkill", "exit_status": "command_failed"}
@@ -39,6 +39,7 @@ class Conversation:
         self._called = asyncio.Event()
         self._program: AgentProgram | None = None
         self._session: Session | None = None
+        self._opened: Opened | None = None
         self._client: WorkClient | None = None
         self._turns: Turns | None = None
         self._told = self._leaving = False
@@ -112,7 +113,7 @@ class Conversation:
         program.exit.add_done_callback(lambda _: self._called.set())
         client = self._client = WorkClient(self._wire, Updates(resumed=begin.resume is not None), WorkTree(work_dir))
         self._program, self._session = program, Session(program, client, work_dir)
-        opened = await self._session.open(begin.resume, _BEGINNING)
+        opened = self._opened = await self._session.open(begin.resume, _BEGINNING)
         self._wire.ready(session_id=opened.session_id, model=opened.model, version=opened.version)
         return Turns(self._wire, program, self._session, client)
 
@@ -156,7 +157,7 @@ class Conversation:
             turns=self._number,
             final_output=self._last,
             stop_reason=outcome.stop_reason,
-            session_id=self._session.id or None if self._session else None,
+            session_id=self._opened.session_id if self._opened else None,
         )
 
     @property

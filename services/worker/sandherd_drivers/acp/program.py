@@ -12,7 +12,7 @@ from typing import Final
 
 from sandherd_drivers.acp.lines import LONGEST_MESSAGE, MessageLines
 
-_PATIENCE: Final = 2.0
+_PATIENCE: Final = 1.0
 """For each of the ways to end it."""
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from sandherd_drivers.wire import Message, Wire
 
+_LONGEST_REASON: Final = 2_000
 _FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
 """So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
 
@@ -44,7 +45,7 @@ class Receipts:
         """What is still on its way has not come to the agent; it may be sent again."""
         for message in self._given:
             self._known.discard(message.message)
-            self._wire.refused(message.message, reason)
+            self._wire.refused(message.message, reason[:_LONGEST_REASON])
         self._given = []
 
     def close(self, reason: str) -> None:

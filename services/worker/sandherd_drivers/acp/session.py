@@ -19,6 +19,7 @@ from sandherd_drivers.commands import Resume
 
 _LAST_WORDS: Final = 1.0
 """What an agent that has ended said before is still on its way."""
+_LONGEST_NAME: Final = 256
 _OFFERED: Final = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=True, write_text_file=True))
 
 
@@ -34,7 +35,8 @@ class UnansweredError(Exception):
 class Opened:
     """What an agent told of itself and its session."""
 
-    session_id: str
+    session_id: str | None
+    """None for one that is no name."""
     model: str | None
     version: str | None
 
@@ -61,7 +63,8 @@ class Session:
             raise UnansweredError(Outcome(None, "start", text)) from None
         self.id = getattr(session, "session_id", None) or (resume.session_id if resume else "")
         info = agent.agent_info
-        return Opened(self.id, _model(session), f"{info.name} {info.version}" if info else None)
+        known = self.id if 0 < len(self.id) <= _LONGEST_NAME else None
+        return Opened(known, _model(session), f"{info.name} {info.version}"[:_LONGEST_NAME] if info else None)
 
     async def prompt(self, texts: Sequence[str], taken: Callable[[], None]) -> tuple[Outcome, Json | None]:
         """One turn: its outcome, and the tokens that it took. Raises `UnansweredError`.
@@ -157,5 +160,5 @@ def _model(session: Any) -> str | None:
     """The model that a session uses, if its agent has that as an option."""
     for option in getattr(session, "config_options", None) or ():
         if option.category == "model":
-            return str(option.current_value)
+            return str(option.current_value)[:_LONGEST_NAME]
     return None

@@ -9,6 +9,9 @@ Said = tuple[str, Json]
 """The name of an event, and its fields but for the turn."""
 
 _OVER: Final = {"completed", "failed"}
+_LONGEST_NAME: Final = 200
+_LONGEST_TITLE: Final = 2_000
+"""Some agents show a whole script as the title of the call that runs it."""
 _UNENDED: Final = "the turn ended before the tool did"
 
 
@@ -40,13 +43,14 @@ class ToolCall:
     @property
     def title(self) -> str | None:
         """What the agent calls it for people."""
-        return self._known.get("title") or None
+        return (self._known.get("title") or "")[:_LONGEST_TITLE] or None
 
     @property
     def tool(self) -> str:
         """The protocol has no names of tools: the agent's own if it tells it, the kind of tool, or what it shows."""
         kind = self._known.get("kind")
-        return _own_name(self._known["_meta"]) or (kind if kind and kind != "other" else None) or self.title or "other"
+        name = _own_name(self._known["_meta"]) or (kind if kind != "other" else None) or self.title or "other"
+        return name[:_LONGEST_NAME]
 
     @property
     def input(self) -> Json:
