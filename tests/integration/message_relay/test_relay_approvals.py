@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from message_relay.asked import digest_of
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
@@ -277,3 +278,18 @@ async def test_an_answer_waits_over_restarts_of_relay_and_broker(world: World) -
         await world.until_said(second, "rejected")
         events = await world.stored()
     assert [event["type"] for event in events[answer]] == [f"message.{state}" for state in DELIVERED]
+
+
+async def test_what_waits_is_kept_and_what_is_decided_is_forgotten_after_a_day(world: World) -> None:
+    """The bucket does not grow for ever: a decision that was said has a time to live, and what waits has none."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1"):
+        for name in ("a1", "a2"):
+            await world.ask("sbx-1", name)
+        await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+        async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
+            lives = {}
+            for name in ("a1", "a2"):
+                subject = f"$KV.approvals.default.sbx-1.{digest_of(name)}"
+                lives[name] = ((await bus.js.get_last_msg("KV_approvals", subject)).headers or {}).get("Nats-TTL")
+    assert lives == {"a1": "86400s", "a2": None}
