@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.drivers.conftest import TOOLCHAINS, StartDriver
@@ -19,6 +20,12 @@ async def appears(path: Path) -> None:
     async with asyncio.timeout(30):
         while not path.exists():
             await asyncio.sleep(0.01)
+
+
+def program(driver: DriverProcess) -> psutil.Process:
+    """The process of Claude Code."""
+    children = psutil.Process(driver.process.pid).children()
+    return next(child for child in children if child.name() == "claude")
 
 
 @pytest.fixture

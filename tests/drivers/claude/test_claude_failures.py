@@ -1,23 +1,14 @@
 """What goes wrong with the real agent: told for what it is."""
 
-import os
 from signal import SIGKILL, SIGTERM, Signals
 
-import psutil
 import pytest
 
-from tests.drivers.claude.conftest import StartClaude, appears
-from tests.drivers.driver_process import DriverProcess
+from tests.drivers.claude.conftest import StartClaude, appears, program
 from tests.models.anthropic import AnthropicModel
 from tests.models.anthropic_answers import Failure, Usage, calls, says
 
 pytestmark = pytest.mark.agents
-
-
-def program(driver: DriverProcess) -> int:
-    """The process of Claude Code."""
-    children = psutil.Process(driver.process.pid).children()
-    return next(child.pid for child in children if child.name() == "claude")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +84,8 @@ async def test_a_program_that_is_killed_is_told_apart(
     driver = await claude("work")
     await appears(driver.work_dir / "begun")
     message = driver.message("hello?")
-    orphans = psutil.Process(program(driver)).children(recursive=True)
-    os.kill(program(driver), ended_by)
+    orphans = program(driver).children(recursive=True)
+    program(driver).send_signal(ended_by)
     result = await driver.heard("driver.result")
     broken = driver.said("agent.stream_error")[0]
     assert await driver.ended() == 0
@@ -116,7 +107,7 @@ async def test_a_program_that_is_killed_while_it_waits_spoils_no_outcome(
     model.script(says("done"))
     driver = await claude("begin")
     await driver.heard("driver.turn", state="idle")
-    os.kill(program(driver), SIGKILL)
+    program(driver).send_signal(SIGKILL)
     assert (await driver.heard("agent.stream_error"))["error_type"] == "sigkill"
     assert await driver.ended() == 0
     assert [line["error_type"] for line in driver.said("driver.result")] == [None]

@@ -9,7 +9,7 @@ import pytest
 from sandherd.contracts.harnesses import Approvals
 from sandherd_drivers.claude.options import asks, environment, limits, session_options, tool_options
 from sandherd_drivers.commands import Begin, Resume
-from tests.drivers.claude.conftest import StartClaude
+from tests.drivers.claude.conftest import StartClaude, program
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel
 from tests.models.anthropic_answers import Answer, Call, calls, says
@@ -51,7 +51,7 @@ async def test_the_model_gets_what_was_specified(claude: StartClaude, model: Ant
     assert "Speak of roses." in str(asked.body["system"])
     assert asked.tools == {"Read", "Bash"}
     assert set(metadata(driver)["tools"]) == {"Read", "Bash"}
-    assert "gardener" not in " ".join(Path(f"/proc/{driver.process.pid}/cmdline").read_text().split("\0"))
+    assert "gardener" not in " ".join(program(driver).cmdline())
 
 
 @pytest.mark.agents

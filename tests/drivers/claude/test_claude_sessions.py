@@ -106,6 +106,7 @@ async def test_to_stop_in_a_turn_is_an_end_in_order(claude: StartClaude, model: 
     message = driver.message("one more thing")
     assert await driver.stop() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
+    assert driver.said("agent.stream_error") == []
     assert [line["message"] for line in driver.said("driver.refused") + driver.said("driver.taken")] == [message]
     assert costs(driver)[0] > 0
     transcript = Path(driver.said("driver.transcript")[-1]["path"])
@@ -120,3 +121,4 @@ async def test_a_worker_that_is_gone_is_no_reason_to_stay(claude: StartClaude, m
     await driver.heard("driver.turn", state="idle")
     driver.close_input()
     assert await driver.ended() == 0
+    assert driver.said("agent.stream_error") == []

@@ -6,7 +6,7 @@ import pytest
 
 from tests.drivers.claude.conftest import StartClaude, appears
 from tests.drivers.driver_process import DriverProcess
-from tests.models.anthropic import AnthropicModel, Step
+from tests.models.anthropic import AnthropicModel, Request, Step
 from tests.models.anthropic_answers import Answer, Call, Text, Thinking, calls, says
 
 pytestmark = pytest.mark.agents
@@ -164,3 +164,25 @@ async def test_an_interrupt_with_words_stops_what_was_before_it_alone(
     assert "while you are at it" in model.requests[-1].words
     assert {line["stop_reason"] for line in driver.said("agent.turn_completed")[:-1]} == {"interrupted"}
     assert not (driver.work_dir / "woken").exists()
+
+
+async def test_a_task_is_not_done_while_a_subagent_works(claude: StartClaude, model: AnthropicModel) -> None:
+    """Though the turn that started it is over; what it found begins a turn by itself, whose words are the outcome."""
+    gate = asyncio.Event()
+
+    def step(asked: Request) -> Answer:
+        if "task-notification" in asked.words:
+            return says("so that is it")
+        launched = "Async agent launched" in asked.words
+        return says("I wait") if launched else says("seen", gate=gate)
+
+    task = {"description": "look", "prompt": "look", "subagent_type": "general-purpose"}
+    model.script(Answer(blocks=(Call("Task", task),)), *[step] * 4)
+    driver = await claude("work")
+    await driver.heard("agent.turn_completed")
+    assert driver.said("driver.result") == []
+    gate.set()
+    result = await driver.heard("driver.result")
+    assert (result["final_output"], result["turns"]) == ("so that is it", 2)
+    await driver.heard("driver.turn", state="idle", turn=2)
+    assert [line["state"] for line in driver.said("driver.turn")] == ["running", "running", "idle"]

@@ -21,8 +21,9 @@ from claude_agent_sdk import (
 from sandherd_drivers.claude.asking import Asking
 from sandherd_drivers.claude.hearing import Hearing
 from sandherd_drivers.claude.options import options
+from sandherd_drivers.claude.said import Line
 from sandherd_drivers.claude.spending import Spending
-from sandherd_drivers.claude.transcripts import NoSessionError, lay, spent
+from sandherd_drivers.claude.transcripts import lay, spent
 from sandherd_drivers.commands import Begin, Message
 from sandherd_drivers.wire import Wire
 
@@ -50,7 +51,7 @@ class Session:
         """Start the program and give it the task. A failure is said, as the outcome."""
         try:
             client, hearing = await self._connect(begin)
-        except (ClaudeSDKError, NoSessionError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, there is no agent
             self._wire.result(error_type="start", error=str(error), turns=0)
             self.gone.set()
             return
@@ -75,9 +76,7 @@ class Session:
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOPPING):
                 await self._hearing.goes_on.wait()
-        content = message.content
-        frame = _FRAMES.get(message.message_type, "")
-        await self._give(message.message, content if content.startswith("[") else f"{frame}{content}")
+        await self._give(message.message, f"{_FRAMES.get(message.message_type, '')}{message.content}")
 
     async def interrupt(self) -> None:
         """Stop the turn, also one that is about to begin, and keep the session."""
@@ -134,7 +133,7 @@ class Session:
             await self._client.query(_prompt(uuid, content))
 
     async def _stop_turn(self) -> None:
-        with suppress(ClaudeSDKError, TimeoutError):
+        with suppress(Exception):  # the SDK says by a bare one that there was no answer
             await self._client.interrupt()
 
     async def _listen(self, client: Any, hearing: Hearing) -> None:
@@ -143,16 +142,17 @@ class Session:
         while True:
             try:
                 async for message in client.receive_messages():
-                    await hearing.hear(message)
+                    await _hear(hearing, message)
                 break
             except Exception as error:  # noqa: BLE001  # whatever else ends the stream ends the session
                 if type(error).__name__ != _NOT_UNDERSTOOD:
                     ended = error
                     break
-                hearing.say([("agent.error", {"error": f"a message was not understood: {error}", "phase": "sdk"})])
-        await self._broke(hearing, ended)
+                hearing.say([_not_understood(error)])
+        if not hearing.ending:
+            self._broke(hearing, ended)
 
-    async def _broke(self, hearing: Hearing, error: Exception | None) -> None:
+    def _broke(self, hearing: Hearing, error: Exception | None) -> None:
         """The program has ended by itself."""
         code = error.exit_code if isinstance(error, ProcessError) else None
         kind = "sigkill" if code == _KILLED else "unknown" if code is None else "command_failed"
@@ -162,6 +162,19 @@ class Session:
         by_signal = code is not None and code < 0
         hearing.conclude("signal" if by_signal else "exit_status", text, "killed" if by_signal else "broke_off")
         self.gone.set()
+
+
+async def _hear(hearing: Hearing, message: Any) -> None:
+    """A message that has another form than it should is no reason to end."""
+    try:
+        await hearing.hear(message)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        hearing.say([_not_understood(error)])
+
+
+def _not_understood(error: Exception) -> Line:
+    text = f"a message of the agent was not understood: {type(error).__name__}: {error}"
+    return "agent.error", {"error": text, "phase": "sdk"}
 
 
 async def _prompt(uuid: str, content: str) -> AsyncIterator[dict[str, Any]]:
