@@ -1,7 +1,10 @@
 """The driver with the real SDK and its real terminal, against a scripted model. A start takes seconds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +27,21 @@ async def appears(path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
-def processes(driver: DriverProcess) -> list[str]:
-    """The command lines of all living processes that have this driver's environment; its own is not one of them."""
-    mark = f"TMUX_TMPDIR={driver.state_dir}".encode()
-    found = []
+def started_by(driver: DriverProcess) -> Iterator[Path]:
+    """All living processes that the driver has started, however far they have gone, as /proc has them."""
+    mark = f"HOME={driver.home}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
+        with suppress(OSError):
+            if int(entry.name) != driver.process.pid and mark in (entry / "environ").read_bytes().split(b"\0"):
+                yield entry
+
+
+def processes(driver: DriverProcess) -> list[str]:
+    """Their command lines."""
+    found = []
+    for entry in started_by(driver):
+        with suppress(OSError):
+            found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
     return found
 
 
@@ -45,8 +53,12 @@ async def model() -> AsyncIterator[OpenAIModel]:
 
 
 @pytest.fixture
-def openhands(start_driver: StartDriver, model: OpenAIModel) -> StartOpenHands:
-    """Starts the driver and gives it a task, with what else the harness says: `max_iterations=2`."""
+async def openhands(start_driver: StartDriver, model: OpenAIModel) -> AsyncIterator[StartOpenHands]:
+    """Starts the driver and gives it a task, with what else the harness says: `max_iterations=2`.
+
+    Where a test leaves its driver running, that is killed, and its terminal, which nobody is the parent of.
+    """
+    drivers: list[DriverProcess] = []
 
     async def start(
         task: str,
@@ -68,7 +80,13 @@ def openhands(start_driver: StartDriver, model: OpenAIModel) -> StartOpenHands:
             **(env or {}),
         }
         driver = await start_driver("openhands", python=python, env=variables)
+        drivers.append(driver)
         driver.begin(task, {"kind": "openhands", **harness}, resume)
         return driver
 
-    return start
+    yield start
+    for driver in drivers:
+        await driver.kill()
+        for process in started_by(driver):
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)

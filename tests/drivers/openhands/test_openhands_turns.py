@@ -1,6 +1,7 @@
 """Turns of the real agent: its tools work on the real work tree, and all that it does is said once."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is second
 USAGE = Usage(prompt_tokens=1000, completion_tokens=50, cached_tokens=200)
 TOKENS = {"input_tokens": 800, "output_tokens": 50, "cache_read_tokens": 200, "cache_write_tokens": 0}
 COST = 1000 * INPUT_PRICE + 50 * OUTPUT_PRICE
+TOOL_SERVER = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "claude" / "mcp_server.py")]}
 
 
 def said_in_turn(driver: DriverProcess, turn: int) -> list[str]:
@@ -29,17 +31,16 @@ def tool(driver: DriverProcess, type: str, call: str) -> dict[str, Any]:
 
 async def test_a_task_is_done_and_told(openhands: StartOpenHands, model: OpenAIModel) -> None:
     """From the task to its outcome, and a turn after it: tools, words, thoughts, figures, output and transcript."""
-    write = Call(
-        "terminal", {"command": "printf 'one\\n' > notes.txt && echo written && ls no-such-file"}, "call_write"
-    )
+    write = Call("terminal", {"command": "echo one > notes.txt && echo written && ls no-such-file"}, "call_write")
     model.script(
         lambda request: Answer(text="I begin.", thinking="How?", calls=(write,), usage=USAGE),
         lambda request: Answer(calls=(edit(request.words),), usage=USAGE),
+        calls("ask_human", question="this?", usage=USAGE),
         calls("think", thought="That will do.", usage=USAGE),
         calls("finish", message="All done.", usage=USAGE),
         says("You are welcome.", usage=USAGE),
     )
-    driver = await openhands("Write notes.")
+    driver = await openhands("Write notes.", mcp_servers={"herd": TOOL_SERVER})
     result = await driver.heard("driver.result")
     ready = driver.said("driver.ready")[0]
     assert (ready["model"], ready["version"][:5]) == ("openai/scripted", "1.58.")
@@ -51,7 +52,7 @@ async def test_a_task_is_done_and_told(openhands: StartOpenHands, model: OpenAIM
     driver.message("Thank you.")
     await driver.heard("driver.turn", turn=2, state="idle")
     assert "Thank you." in model.requests[-1].words
-    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [4 * COST, COST]
+    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [5 * COST, COST]
     assert driver.said("agent.usage")[1].items() >= TOKENS.items()
     assert said_in_turn(driver, 2)[:2] == ["driver.turn", "agent.turn_started"]
     assert driver.said("agent.turn_started")[1]["prompt_preview"] == "Thank you."
@@ -75,7 +76,8 @@ def edit(words: str) -> Call:
 def _the_tools_have_worked(driver: DriverProcess) -> None:
     assert (driver.work_dir / "notes.txt").read_text() == "two\n"
     assert [path.name for path in driver.work_dir.iterdir()] == ["notes.txt"], "nothing of the SDK's lies about"
-    assert [line["tool"] for line in driver.said("agent.tool_use")] == ["terminal", "file_editor"]
+    assert [line["tool"] for line in driver.said("agent.tool_use")] == ["terminal", "file_editor", "ask_human"]
+    assert "yes to this?" in driver.said("agent.tool_result")[2]["result"]
     ran = tool(driver, "agent.tool_result", "call_write")
     assert "written" in ran["result"]
     assert ran["is_error"] is False
@@ -84,13 +86,14 @@ def _the_tools_have_worked(driver: DriverProcess) -> None:
     assert completed["tool_input"] == tool(driver, "agent.tool_use", "call_write")["input"]
     assert completed["duration_ms"] > 0
     assert "$ echo one" in driver.output
-    assert "written" in driver.output
+    assert driver.output.count("written") == 2, "in the command, and in what it printed"
+    assert "WARNING" not in driver.output
 
 
 def _the_words_are_said(driver: DriverProcess) -> None:
     assert [line["content"] for line in driver.said("agent.message")] == ["I begin.", "All done."]
     assert [line["content"] for line in driver.said("agent.thinking")] == ["How?", "That will do."]
-    assert len(driver.said("agent.assistant_message")) == 4
+    assert len(driver.said("agent.assistant_message")) == 5
     turn = said_in_turn(driver, 1)
     assert turn[:2] == ["driver.turn", "agent.turn_started"]
     assert turn[-3:] == ["agent.usage", "agent.turn_completed", "driver.turn"]
@@ -107,7 +110,7 @@ def _the_task_is_judged(driver: DriverProcess, result: dict[str, Any]) -> None:
         "session_id": session,
     }
     usage = driver.said("agent.usage")[0]
-    assert usage.items() >= {name: 4 * figure for name, figure in TOKENS.items()}.items()
+    assert usage.items() >= {name: 5 * figure for name, figure in TOKENS.items()}.items()
 
 
 def _the_transcript_is_whole(driver: DriverProcess, words: list[str]) -> None:

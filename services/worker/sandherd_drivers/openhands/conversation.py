@@ -28,6 +28,9 @@ _SETTINGS: Final = {
 _FREE: Final = frozenset({"finish", "think"})
 """Tools that do nothing: the SDK doesn't ask for them either, when they are called alone."""
 
+_LONGEST_PLACE: Final = 50
+"""The terminal's socket has a name of 56 characters there, and the kernel takes no path of more than 107."""
+
 Hear = Callable[[Document], None]
 
 
@@ -60,7 +63,9 @@ class Conversation:
         keep = Path(begin.state_dir) / "conversations"
         _name_model(begin.harness)
         session_id = _session(begin, keep)
-        os.environ.update(_SETTINGS, TMUX_TMPDIR=begin.state_dir)
+        os.environ.update(_SETTINGS)
+        if len(begin.state_dir) < _LONGEST_PLACE:
+            os.environ["TMUX_TMPDIR"] = begin.state_dir
         with _for_now(HOME=begin.state_dir, LOG_LEVEL="WARNING"):
             sdk = _make(begin, session_id, keep, hear)
         conversation = cls(sdk, transcripts.place(keep, session_id))
@@ -146,13 +151,11 @@ def _session(begin: Begin, keep: Path) -> str:
 
 
 def _make(begin: Begin, session_id: str, keep: Path, hear: Hear) -> Any:
-    from openhands.sdk import LLM
     from openhands.sdk.conversation.impl.local_conversation import LocalConversation
     from openhands.sdk.security.confirmation_policy import AlwaysConfirm, NeverConfirm
-    from openhands.tools.preset.default import get_default_agent
 
     sdk = LocalConversation(
-        agent=get_default_agent(LLM.load_from_env(), cli_mode=True),
+        agent=_agent(begin.harness),
         workspace=begin.work_dir,
         persistence_dir=keep,
         conversation_id=UUID(session_id),
@@ -163,6 +166,21 @@ def _make(begin: Begin, session_id: str, keep: Path, hear: Hear) -> Any:
     )
     sdk.set_confirmation_policy(AlwaysConfirm() if _asks(begin.harness) else NeverConfirm())
     return sdk
+
+
+def _agent(harness: Mapping[str, Any]) -> Any:
+    """The SDK's own agent without its browser, and with the tools of further servers."""
+    from openhands.sdk import LLM, Agent
+    from openhands.tools.preset.default import get_default_condenser, get_default_tools
+
+    llm = LLM.load_from_env()
+    return Agent(
+        llm=llm,
+        tools=get_default_tools(enable_browser=False),
+        condenser=get_default_condenser(llm.model_copy(update={"usage_id": "condenser"})),
+        system_prompt_kwargs={"cli_mode": True},
+        mcp_config=dict(harness.get("mcp_servers") or {}),
+    )
 
 
 def _name_model(harness: Mapping[str, Any]) -> None:
