@@ -49,7 +49,12 @@ build/uv/bin/uv:
 lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes.
 	@$(uv_like_pip); \
 	$(UV) pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
-	  --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock
+	  --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock; \
+	for kind in claude openhands acp; do \
+	  $(UV) pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	    --python-version "$$([ $$kind = openhands ] && echo 3.12 || echo 3.11)" \
+	    services/worker/toolchains/$$kind.in -o services/worker/toolchains/$$kind.lock; \
+	done
 
 .PHONY: check
 check: install ## Lint, types, who imports whom, and whether the generated documents are fresh.

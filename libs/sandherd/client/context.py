@@ -16,7 +16,9 @@ CONTEXT_FILE: Final = "context.json"
 FROM_CONTEXT: Final = "context"
 Role = Literal["client", "operator"]
 
-_VARIABLES: Final = ("NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "SANDHERD_HOME", CONFIG_VARIABLE)
+_VARIABLES: Final = (
+    "NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "SANDHERD_HOME", "SANDHERD_TOOLCHAINS", CONFIG_VARIABLE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,8 @@ class Context:
     credentials: Path | None
     project: str
     home: Path
+    toolchains: Path | None = None
+    """Where the SDKs of agents are, on a machine with a spawner."""
     services: Mapping[str, str] = field(default_factory=dict)
     """The address of each service's HTTP side, where it is known."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +62,7 @@ class Context:
             credentials=Path(values["credentials"]) if values["credentials"] else None,
             project=loaded.settings.project,
             home=loaded.settings.home,
+            toolchains=loaded.settings.toolchain_dir,
             services=_addresses(known),
             sources=sources,
         )

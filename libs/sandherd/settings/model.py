@@ -53,6 +53,8 @@ class Settings(BaseModel):
     """A file the real port is written to."""
     identity_dir: Annotated[Path | None, Env("SANDHERD_IDENTITY_DIR")] = None
     """The spawner's signing keys."""
+    toolchains: Annotated[Path | None, Env("SANDHERD_TOOLCHAINS")] = None
+    """Where `sandherd harness install` puts the SDKs of agents; nothing: `toolchains` in the home."""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Env("SANDHERD_LOG_LEVEL")] = "info"
     """The least severe log line that is written."""
     otlp_endpoint: Annotated[str | None, Env("OTEL_EXPORTER_OTLP_ENDPOINT")] = None
@@ -125,6 +127,11 @@ class Settings(BaseModel):
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """How many events are stored in one transaction at the most."""
+
+    @property
+    def toolchain_dir(self) -> Path:
+        """Where the SDKs of agents are."""
+        return (self.toolchains or self.home / "toolchains").resolve()
 
 
 def environment_names() -> dict[str, Env]:

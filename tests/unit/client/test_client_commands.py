@@ -52,6 +52,7 @@ def wanted_commands() -> set[str]:
         "sandboxes": "list get create pause resume extend terminate prune",
         "dead": "list show requeue",
         "approvals": "list grant deny",
+        "harness": "install list",
     }
     single = "up down status run exec cp ls runtimes events trajectory logs send audit doctor"
     found = set(single.split()) | {"config show"}

@@ -13,8 +13,12 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 BANNED_NAMES = {"common", "commons", "util", "utils", "helper", "helpers", "manager", "managers", "misc"}
 CONTRACTS_KNOW = {"pydantic", "pydantic_core", "uuid_utils", "sandherd"}
-BUNDLED = {"pydantic_core": {"pydantic"}}
-"""Modules that come with a distribution of another name, at the version it wants."""
+BUNDLED = {
+    "pydantic_core": {"pydantic"},
+    "openhands": {"openhands-sdk", "openhands-tools"},
+    "acp": {"agent-client-protocol"},
+}
+"""Modules that come with a distribution of another name, and are not always installed."""
 # Written in pieces, so that this file does not name them.
 REGISTRY = re.compile("|".join(("pypi" + r"\.org", "python" + "hosted", "registry" + r"\.npmjs", "npmjs" + r"\.com")))
 PLACES = ("/ro" + r"ot/\.(pyenv|cache|venv)", "/work/" + "(main|shared)", "/opt/" + "(wheels|pypi)", "/tmp/" + "notes")

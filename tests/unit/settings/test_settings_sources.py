@@ -89,7 +89,7 @@ def test_a_setting_with_parts_is_json_or_yaml(text: str) -> None:
 BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
-TAKES_ANY |= {"otlp_endpoint"}
+TAKES_ANY |= {"otlp_endpoint", "toolchains"}
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - TAKES_ANY))

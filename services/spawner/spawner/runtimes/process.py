@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from sandherd.bus.together import end
@@ -42,6 +43,8 @@ class ProcessRuntime:
     host: bubblewrap.Host | None
     groups: cgroups.Groups
     capabilities: Capabilities
+    toolchains: Path | None = None
+    """Where the SDKs of agents are."""
     name: str = "process"
     _tell: Callable[[str], None] = field(default=lambda _sandbox: None)
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -59,7 +62,8 @@ class ProcessRuntime:
     @property
     def starting(self) -> Starting:
         """What starts them."""
-        return Starting(self.worker, self.host, self.groups, count_processes=self.capabilities.processes == "rlimit")
+        counted = self.capabilities.processes == "rlimit"
+        return Starting(self.worker, self.host, self.groups, count_processes=counted, toolchains=self.toolchains)
 
     def on_exit(self, tell: Callable[[str], None]) -> None:
         """From now on `tell(unit)` is called when a worker has ended; also for those that are running already."""

@@ -26,6 +26,8 @@ class Starting:
     host: bubblewrap.Host | None
     groups: cgroups.Groups
     count_processes: bool
+    toolchains: Path | None = None
+    """Where the SDKs of agents are on the host."""
 
     def furnish(self, place: Place, plan: SandboxPlan) -> None:
         """Make the place and put there what its worker is to know. Raises `RuntimeFailedError`."""
@@ -55,7 +57,7 @@ class Starting:
         """Of a worker that waits to be told what it is."""
         group = self._memory_group(place)
         found = environment.common(environment.paths(place, inside=self.host is not None), group)
-        return Start(plan.limits, found, ("--warm",))
+        return Start(plan.limits, found | self._toolchains(), ("--warm",))
 
     def recovery(self, place: Place, plan: SandboxPlan) -> Start:
         """Of a worker that says what the last one could not."""
@@ -64,7 +66,8 @@ class Starting:
     def variables(self, place: Place, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
         """The worker's environment."""
         seen = environment.paths(place, inside=self.host is not None)
-        return environment.variables(plan, seen, group=self._memory_group(place), lost=lost)
+        found = environment.variables(plan, seen, group=self._memory_group(place), lost=lost)
+        return found | self._toolchains()
 
     def line(self, place: Place, run: Run, start: Start) -> list[str]:
         """The shim's command line."""
@@ -83,6 +86,11 @@ class Starting:
         place.make()
         bubblewrap.write_accounts(place)
         self.groups.make(place.name, limits.for_group(allowed))
+
+    def _toolchains(self) -> dict[str, str]:
+        """Where the worker finds them."""
+        seen = bubblewrap.TOOLCHAINS if self.host else self.toolchains
+        return {"SANDHERD_TOOLCHAINS": str(seen)} if self.toolchains and seen else {}
 
     def _memory_group(self, place: Place) -> Path | None:
         return self.groups.memory / place.name if self.groups.memory else None

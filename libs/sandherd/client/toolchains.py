@@ -1,0 +1,107 @@
+"""Installing an agent's SDK: a virtual environment of its own for each kind, with the versions and hashes of a lock.
+
+It is made beside the one that may be there and takes its place when it is whole.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+KINDS: Final[Mapping[str, str]] = {"claude": "3.11", "openhands": "3.12", "acp": "3.11"}
+"""The kinds of agent that need an SDK, and the oldest Python that each runs on."""
+_STAMP: Final = "sandherd-lock.sha256"
+_LAST_LINES: Final = 5
+
+
+def lock_of(kind: str) -> Path:
+    """The lock that comes with the worker. Raises `HerdError`."""
+    spec = importlib.util.find_spec("sandherd_drivers")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    for folder in folders:
+        for place in (folder / "toolchains", folder.parent / "toolchains"):
+            if (lock := place / f"{kind}.lock").is_file():
+                return lock
+    raise HerdError.of(
+        Code.NOT_FOUND,
+        f"no lock for {kind} is here: it comes with the worker",
+        remedy="run this where the spawner runs, with sandherd-worker installed",
+    )
+
+
+def is_installed(kind: str, directory: Path, lock: Path) -> bool:
+    """Whether exactly this is installed already."""
+    stamp = directory / kind / _STAMP
+    return stamp.is_file() and stamp.read_text() == _digest(lock)
+
+
+def install(kind: str, directory: Path, lock: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Install the SDK for a kind, and return its interpreter. Raises `HerdError` with uv's last words."""
+    uv, env = _uv(environ), _like_pip(environ)
+    directory.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=directory))
+    try:
+        _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind), str(fresh)], env)
+        python = fresh / "bin" / "python"
+        _run(
+            [uv, "pip", "sync", "-q", "--require-hashes", "--compile-bytecode", "--python", str(python), str(lock)], env
+        )
+        (fresh / _STAMP).write_text(_digest(lock))
+        fresh.chmod(0o755)
+        _replace(fresh, directory / kind)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return directory / kind / "bin" / "python"
+
+
+def _replace(fresh: Path, target: Path) -> None:
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+    try:
+        if target.exists():
+            target.rename(old / target.name)
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _python(kind: str) -> str:
+    """This interpreter if it is new enough; else uv finds one."""
+    wanted = KINDS[kind]
+    enough = sys.version_info >= tuple(map(int, wanted.split(".")))
+    return sys.executable if enough and kind != "openhands" else wanted
+
+
+def _uv(environ: Mapping[str, str]) -> str:
+    found = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if found is None:
+        raise HerdError.of(Code.UNAVAILABLE, "uv is not installed here", remedy="install it, as with `pip install uv`")
+    return found
+
+
+def _like_pip(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment, with pip's index and certificate for uv, which doesn't look at pip's variables."""
+    names = {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT"}
+    given = {ours: environ[pips] for ours, pips in names.items() if ours not in environ and pips in environ}
+    return {**{name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}, **given}
+
+
+def _run(command: list[str], env: Mapping[str, str]) -> None:
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        last = " / ".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
+        raise HerdError.of(
+            Code.UNAVAILABLE, f"it could not be installed: {last}", remedy="mend what uv says, and try again"
+        )
+
+
+def _digest(lock: Path) -> str:
+    return hashlib.sha256(lock.read_bytes()).hexdigest()

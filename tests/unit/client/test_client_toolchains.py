@@ -1,0 +1,95 @@
+"""Installing an agent's SDK: whole or not at all, exactly as the lock has it, and once."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandherd.client import toolchains
+from sandherd.client.cli.leaving import status_of
+from sandherd.client.errors import HerdError
+
+UV = """#!/bin/sh
+echo "$*" >>"$UV_LOG"
+[ -z "$UV_FAILS" ] || { echo "first"; echo "no such version" >&2; exit 1; }
+[ "$1" = venv ] || exit 0
+for last in "$@"; do :; done
+mkdir -p "$last/bin" && echo made >"$last/bin/python"
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """There is a uv that writes down what it is asked."""
+    (tmp_path / "bin").mkdir()
+    uv = tmp_path / "bin" / "uv"
+    uv.write_text(UV)
+    uv.chmod(0o755)
+    return {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "UV_LOG": str(tmp_path / "uv.log")}
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    lock = tmp_path / "claude.lock"
+    lock.write_text("sdk==1 --hash=sha256:00\n")
+    return lock
+
+
+@pytest.mark.parametrize("kind", toolchains.KINDS)
+def test_every_kind_has_its_lock(kind: str) -> None:
+    """With a hash for all that is in it, and no address of an index."""
+    text = toolchains.lock_of(kind).read_text()
+    assert "==" in text
+    assert "--hash=sha256:" in text
+    assert "://" not in text
+    assert "--index" not in text
+
+
+def test_a_kind_that_needs_none_has_no_lock() -> None:
+    """It is refused, with what helps."""
+    with pytest.raises(HerdError, match="no lock for command"):
+        toolchains.lock_of("command")
+
+
+def test_what_is_installed_is_what_the_lock_says(tmp_path: Path, lock: Path, environ: dict[str, str]) -> None:
+    """With hashes required; another lock means another installation."""
+    directory = tmp_path / "toolchains"
+    assert not toolchains.is_installed("claude", directory, lock)
+    python = toolchains.install("claude", directory, lock, environ)
+    assert python == directory / "claude" / "bin" / "python"
+    assert python.read_text() == "made\n"
+    log = Path(environ["UV_LOG"]).read_text()
+    assert "--require-hashes" in log
+    assert str(lock) in log
+    assert toolchains.is_installed("claude", directory, lock)
+    lock.write_text("sdk==2 --hash=sha256:00\n")
+    assert not toolchains.is_installed("claude", directory, lock)
+    toolchains.install("claude", directory, lock, environ)
+    assert [path.name for path in directory.iterdir()] == ["claude"]
+
+
+def test_an_installation_that_fails_leaves_what_was(tmp_path: Path, lock: Path, environ: dict[str, str]) -> None:
+    """The last words of uv are told, and nothing half-made stays."""
+    directory = tmp_path / "toolchains"
+    python = toolchains.install("claude", directory, lock, environ)
+    with pytest.raises(HerdError, match="no such version"):
+        toolchains.install("claude", directory, lock, environ | {"UV_FAILS": "1"})
+    assert python.exists()
+    assert [path.name for path in directory.iterdir()] == ["claude"]
+
+
+def test_the_command_tells_what_is_there(
+    tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed once, listed, and refused for what is none."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SANDHERD_TOOLCHAINS", str(tmp_path / "toolchains"))
+    assert status_of(["harness", "install", "claude"]) == 0
+    assert status_of(["harness", "install", "claude"]) == 0
+    said = capsys.readouterr().out
+    assert "was installed" in said
+    assert Path(environ["UV_LOG"]).read_text().count("--relocatable") == 1
+    assert status_of(["harness", "list"]) == 0
+    assert "absent" in capsys.readouterr().out
+    assert status_of(["harness", "install", "wizard"]) == 2
