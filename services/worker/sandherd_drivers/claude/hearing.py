@@ -38,7 +38,7 @@ class Hearing:
         self._waiting: dict[str, tuple[str | None, str]] = {}
         self._outcome: Outcome | None = None
         self._finished = False
-        self._settling: asyncio.TimerHandle | None = None
+        self._settling: asyncio.Task[None] | None = None
         self._stop_turn: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -46,11 +46,6 @@ class Hearing:
     def busy(self) -> bool:
         """Whether there is a turn, or something that will become one."""
         return bool(self._waiting) or not self.idle.is_set()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the task's outcome was said."""
-        return self._finished
 
     def expect(self, uuid: str, message: str | None, content: str) -> None:
         """This is about to be handed to the agent. The task is no message, so it has no receipt."""
@@ -162,8 +157,8 @@ class Hearing:
     async def _nothing_to_do(self) -> None:
         """The agent waits. A message that it has not mentioned yet is about to begin a turn; or it was passed over."""
         if self._waiting:
-            loop = asyncio.get_running_loop()
-            self._settling = loop.call_later(_SETTLING, lambda: loop.create_task(self._passed_over()))
+            self._busy_again()
+            self._settling = asyncio.create_task(self._settle())
             return
         self._let_go_on()
         await self.keep()
@@ -178,7 +173,9 @@ class Hearing:
             self._stop_turn = None
             self.goes_on.set()
 
-    async def _passed_over(self) -> None:
+    async def _settle(self) -> None:
+        await asyncio.sleep(_SETTLING)
+        self._settling = None
         task = any(message is None for message, _ in self._waiting.values())
         self.refuse_waiting(_PASSED_OVER)
         if task:
