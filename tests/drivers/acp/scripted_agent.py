@@ -221,7 +221,7 @@ class ScriptedAgent:
                 os.close(1)
                 await asyncio.Event().wait()
             case "hold":
-                await asyncio.create_subprocess_exec("sleep", "600", stderr=asyncio.subprocess.DEVNULL)
+                await asyncio.create_subprocess_exec("cat")  # ends with the driver, whose messages it reads
                 os.kill(os.getpid(), signal.SIGKILL)
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.drivers.acp.conftest import Converse
@@ -14,8 +15,8 @@ pytestmark = pytest.mark.agents
 
 def agent_of(driver: DriverProcess) -> int:
     """The process of the driver's agent."""
-    children = Path(f"/proc/{driver.process.pid}/task/{driver.process.pid}/children").read_text()
-    return int(children.split()[0])
+    (agent,) = psutil.Process(driver.process.pid).children()
+    return int(agent.pid)
 
 
 async def test_turns_that_do_not_end_well(converse: Converse) -> None:
@@ -91,7 +92,8 @@ async def test_a_message_that_the_agent_takes_to_its_grave(converse: Converse) -
 async def test_something_that_holds_the_pipes_holds_nothing_up(converse: Converse) -> None:
     """The agent is dead, though what it started keeps its standard output open."""
     driver = await converse("hold")
-    assert (await driver.heard("driver.result"))["error_type"] == "signal"
+    assert await driver.ended() == 0
+    assert driver.said("driver.result")[0]["error_type"] == "signal"
 
 
 async def test_an_agent_that_closes_its_output(converse: Converse) -> None:
@@ -101,7 +103,7 @@ async def test_an_agent_that_closes_its_output(converse: Converse) -> None:
     agent = agent_of(driver)
     assert await driver.ended() == 0
     assert "closed its side" in driver.said("driver.result")[0]["error"]
-    assert not Path(f"/proc/{agent}").exists()
+    assert not psutil.pid_exists(agent)
 
 
 async def test_garbage_is_output(converse: Converse) -> None:
@@ -186,7 +188,7 @@ async def test_stopping_ends_the_agent_too(converse: Converse, how: str) -> None
     assert await driver.ended() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
     assert driver.said("agent.turn_completed")[0]["stop_reason"] == "cancelled"
-    assert not Path(f"/proc/{agent}").exists()
+    assert not psutil.pid_exists(agent)
     if how != "SIGTERM":
         assert [line["message"] for line in driver.said("driver.refused")] == [waiting]
 

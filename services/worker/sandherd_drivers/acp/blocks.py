@@ -24,12 +24,12 @@ def block_text(block: Json) -> str:
 
 
 def tool_text(call: Json) -> str:
-    """A tool's answer, as far as it is text; its raw output if it shows nothing."""
-    shown = [text for part in call.get("content") or () if (text := _part_text(part))]
+    """A tool's answer as text: what the model is given if the agent tells it, else what people are shown."""
     raw = call.get("rawOutput")
-    if shown or raw is None:
-        return "\n".join(shown)
-    return raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
+    if isinstance(raw, str) and raw:
+        return raw
+    shown = [text for part in call.get("content") or () if (text := _part_text(part))]
+    return "\n".join(shown) if shown or raw is None else json.dumps(raw, ensure_ascii=False)
 
 
 def _part_text(part: Json) -> str:

@@ -182,7 +182,12 @@ class Conversation:
                 self._tell(_STOPPED)
             self._receipts.close("the agent has ended")
         finally:
-            if self._session is not None:
-                await self._session.close()
+            await self._close()
         if not working.cancelled():
             working.result()
+
+    async def _close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+        if self._client is not None:
+            self._client.say(self._client.updates.end())

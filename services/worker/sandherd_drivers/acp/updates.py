@@ -64,11 +64,15 @@ class Updates:
 
     def end_turn(self, stop_reason: str | None, usage: Json | None = None) -> Iterator[Said]:
         """The turn is over: every text is whole, and no tool runs."""
-        yield from self._whole()
-        yield from self._calls.end_all()
+        yield from self.end()
         yield "agent.assistant_message", {"stop_reason": stop_reason, "block_count": self._blocks}
         if (charged := self._costs.charge(usage)) is not None:
             yield "agent.usage", charged
+
+    def end(self) -> Iterator[Said]:
+        """What is still being said is said, and what still runs ends; also what came after a turn."""
+        yield from self._whole()
+        yield from self._calls.end_all()
 
     def _chunk(self, event: str, update: Json) -> Iterator[Said]:
         message = update.get("messageId") or None
