@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.drivers.conftest import StartDriver
-from tests.drivers.driver_process import DriverProcess
+from tests.drivers.driver_process import PACKAGES, DriverProcess
 
 AGENT = Path(__file__).parent / "scripted_agent.py"
 
@@ -23,8 +23,11 @@ def python(toolchain: Callable[[str], Path]) -> Path:
 def converse(start_driver: StartDriver, python: Path) -> Converse:
     """Starts a driver and gives it its task; the words after that are what the agent is."""
 
-    async def begin(task: str, *are: str, resume: Mapping[str, Any] | None = None, **env: str) -> DriverProcess:
-        driver = await start_driver("acp", python=python, env=env)
+    async def begin(
+        task: str, *are: str, resume: Mapping[str, Any] | None = None, hasty: str = "", **env: str
+    ) -> DriverProcess:
+        module, env = ("hasty.driver", {"HASTY": hasty}) if hasty else ("sandherd_drivers.acp", env)
+        driver = await start_driver(module=module, python=python, env=env, packages=(PACKAGES, AGENT.parent))
         driver.begin(task, {"kind": "acp", "argv": [str(python), str(AGENT), *are]}, resume)
         return driver
 

@@ -8,7 +8,7 @@ offers nothing that is for once; `read PATH LINE LIMIT`, `write PATH TEXT`.
 standard error; `die`, `exit N`, `hold` (dies, but something it started holds its pipes), `mute` (closes its output).
 
 Its arguments change what it is: `auth`, `old`, `plain` (loads nothing), `deaf`, `angry` (answers a cancelled prompt
-with an error), `fails` (ends at once), `forks`, `model`.
+with an error), `stubborn` (heeds the third cancel), `stone` (heeds none), `fails` (ends at once), `forks`, `model`.
 """
 
 import asyncio
@@ -59,6 +59,7 @@ class ScriptedAgent:
 
     def __init__(self) -> None:
         self._cancelled = asyncio.Event()
+        self._cancels = 0
         self._prompts: list[list[str]] = []
         self._usage: Usage | None = None
         self._client: Any = None
@@ -122,7 +123,9 @@ class ScriptedAgent:
         return PromptResponse(stop_reason="end_turn", usage=self._usage)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        self._cancelled.set()
+        self._cancels += 1
+        if "stone" not in ARE and ("stubborn" not in ARE or self._cancels > 2):
+            self._cancelled.set()
 
     # --- what it does
 

@@ -193,9 +193,28 @@ async def test_stopping_ends_the_agent_too(converse: Converse, how: str) -> None
         assert [line["message"] for line in driver.said("driver.refused")] == [waiting]
 
 
+async def test_an_agent_that_does_not_heed_the_end(converse: Converse) -> None:
+    """It goes on with its turn: it is ended anyway, and so are its calls."""
+    driver = await converse("tool t1 execute\nwait", "stone")
+    await driver.heard("agent.tool_use")
+    agent = agent_of(driver)
+    assert await driver.stop() == 0
+    assert driver.said("driver.result")[0]["error_type"] == "stopped"
+    assert driver.said("agent.tool_result")[0]["is_error"]
+    assert not psutil.pid_exists(agent)
+
+
 async def test_an_agent_that_never_answers_is_left(converse: Converse) -> None:
     """A stop ends what has not begun, too."""
     driver = await converse("say hello", "deaf")
     await driver.until(lambda: "deaf" in driver.output, "there is no agent")
     assert await driver.stop() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
+
+
+async def test_an_agent_that_does_not_begin_in_time_is_left(converse: Converse) -> None:
+    """It has not answered while there was patience: it couldn't be started."""
+    driver = await converse("say hello", "deaf", hasty="_BEGINNING")
+    assert await driver.ended() == 0
+    result = driver.said("driver.result")[0]
+    assert (result["error_type"], "not begun a session" in result["error"]) == ("start", True)

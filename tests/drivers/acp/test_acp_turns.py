@@ -117,6 +117,15 @@ async def test_an_interrupt_keeps_the_session(converse: Converse, temper: str) -
     assert len(json.loads(result["final_output"])) == 2
 
 
+async def test_an_agent_that_does_not_heed_an_interrupt_is_told_again(converse: Converse) -> None:
+    """And so are people; until it ends its turn."""
+    driver = await converse("wait", "stubborn", hasty="_CANCELLING")
+    await driver.heard("driver.turn", state="running")
+    driver.send("interrupt")
+    await driver.heard("driver.turn", state="idle")
+    assert {error["phase"] for error in driver.said("agent.error")} == {"interrupt"}
+
+
 async def test_a_message_that_interrupts(converse: Converse) -> None:
     """The turn is cancelled, and the agent goes on with the message at once, after those that came before it."""
     driver = await converse("wait")
