@@ -30,10 +30,35 @@ def _command(spec: TaskSpec, asked: CommandHarness, parts: Parts, voice: Voice) 
     from sandherd_worker.harnesses.program import Program
 
     who = parts.who
-    program = Program(argv=asked.argv, environment=environment(spec, who), work_dir=who.work_dir, said=spec.text)
+    program = Program(
+        argv=_argv(asked, spec.text, who.state_dir),
+        environment=environment(spec, who) | _task_file(asked, spec.text, who.state_dir),
+        work_dir=who.work_dir,
+        said=spec.text,
+        stdin=spec.text if asked.task_as == "stdin" else None,
+    )
     return command.CommandHarness(
         program, voice, parts.emitter.redactor, parts.reaper, lambda: oom.kills(who.cgroup), below=parts.families.agents
     )
+
+
+def _argv(asked: CommandHarness, text: str, folder: Path) -> list[str]:
+    """The program with its arguments; a script is laid out first. Raises `OSError`."""
+    words = [*asked.argv, *([text] if asked.task_as == "argument" else [])]
+    if asked.script is None:
+        return words
+    script = folder / "script"
+    script.write_text(asked.script)
+    script.chmod(0o700)
+    return [*(() if asked.script.startswith("#!") else ("/bin/sh",)), str(script), *words]
+
+
+def _task_file(asked: CommandHarness, text: str, folder: Path) -> dict[str, str]:
+    """The variable that names the file with the task, if it is to be in one. Raises `OSError`."""
+    if asked.task_as != "file":
+        return {}
+    (folder / "task.txt").write_text(text)
+    return {"SANDHERD_TASK_PATH": str(folder / "task.txt")}
 
 
 def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, turned: Turned) -> Harness:

@@ -35,8 +35,11 @@ async def reaper() -> AsyncIterator[Reaper]:
 
 @pytest.fixture
 def make(tmp_path: Path, listener: Any, reaper: Reaper) -> Make:
-    def make(*argv: str, kills: Callable[[], int | None] = lambda: 0, **environment: str) -> CommandHarness:
-        program = Program(argv=argv, environment={"PATH": os.environ["PATH"], **environment}, work_dir=tmp_path)
+    def make(
+        *argv: str, kills: Callable[[], int | None] = lambda: 0, stdin: str | None = None, **environment: str
+    ) -> CommandHarness:
+        environment = {"PATH": os.environ["PATH"], **environment}
+        program = Program(argv=argv, environment=environment, work_dir=tmp_path, stdin=stdin)
         return CommandHarness(program, listener, Redactor(["hunter2-hunter2"]), reaper, kills)
 
     return make
@@ -150,6 +153,23 @@ async def test_a_closed_input_and_an_ended_program_take_no_message(make: Make, l
     await harness.stop(0)
     with pytest.raises(CannotTakeError, match="has ended"):
         await harness.inject(message("x"))
+
+
+async def test_a_program_that_got_its_task_there_takes_no_message(make: Make, listener: Any, eventually: Any) -> None:
+    """Its standard input is the task and then over, however long it is; a message is refused with the reason."""
+    harness = make("/bin/sh", "-c", "wc -c; exec sleep 600", stdin="x" * 300_000)
+    await harness.start()
+    await eventually(lambda: "300000" in listener.output, "it has read everything")
+    with pytest.raises(CannotTakeError, match="was its task"):
+        await harness.inject(message("x"))
+    await harness.stop(0)
+
+
+async def test_a_program_that_does_not_read_its_task_ends_all_the_same(make: Make) -> None:
+    """What it does not take is let go."""
+    harness = make("true", stdin="x" * 300_000)
+    await harness.start()
+    assert (await harness.ended()).exit_code == 0
 
 
 async def test_stopping_is_gentle_first_and_then_it_is_not(make: Make, listener: Any, eventually: Any) -> None:

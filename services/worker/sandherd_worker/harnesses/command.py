@@ -1,6 +1,6 @@
 r"""The `command` harness: any program. It runs in the work tree; a message is a line on its standard input.
 
-Its standard output and error are one stream. In a message, backslash, line feed and carriage return are written as
+There are none for a program whose standard input was its task. Its standard output and error are one stream. In a message, backslash, line feed and carriage return are written as
 two characters each (`\\`, `\n`, `\r`), so that a message is always one line. When the program ends, everything that
 it started ends with it.
 """
@@ -10,10 +10,12 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
 from typing import Any, Final
 
 from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentTurnCompleted, AgentTurnStarted
 from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse
 from sandherd.contracts.names import new_name
@@ -22,8 +24,10 @@ from sandherd_worker.harnesses.event_lines import EventLines
 from sandherd_worker.harnesses.judging import MemoryKills, judge
 from sandherd_worker.harnesses.output import TAIL, Output
 from sandherd_worker.harnesses.program import Program, Running, launch
+from sandherd_worker.harnesses.usage import Used
 from sandherd_worker.processes import Reaper, descendants, end
 from sandherd_worker.redaction import Redactor
+from sandherd_worker.tasks import end_tasks
 
 _LEFTOVER_GRACE: Final = 0.5
 """How long what the program started may go on after it, in seconds."""
@@ -56,7 +60,8 @@ class CommandHarness:
         self._reaper = reaper
         self._below = below
         self._output = Output(redactor, voice.show)
-        self._lines = EventLines(voice.say, lambda: 1)
+        self._lines = EventLines(self._say, lambda: 1)
+        self._used = Used()
         self._call = new_name("call")
         self._stopped = False
         self._running: Running | None = None
@@ -99,6 +104,8 @@ class CommandHarness:
             raise CannotTakeError("the program has ended; it takes no follow-up")
         if message.message_type == "interrupt":
             await self.interrupt()
+        if self._program.stdin is not None:
+            raise CannotTakeError("the program's standard input was its task; it takes no messages")
         try:
             await running.write(one_line(message.content))
         except OSError:
@@ -120,14 +127,23 @@ class CommandHarness:
         if self._result is not None:
             await asyncio.wait([self._result])
 
+    async def _give(self, running: Running) -> None:
+        if self._program.stdin is not None:
+            await running.give(self._program.stdin.encode("utf-8", "replace"))
+
     def _signal(self, what: Signals) -> None:
         if self._running is not None:
             self._running.signal(what)
+
+    async def _say(self, data: EventData) -> None:
+        self._used.count(data)
+        await self._voice.say(data)
 
     def _input(self) -> dict[str, object]:
         return {"argv": list(self._program.argv)}
 
     async def _attend(self, running: Running, began: float) -> Ended:
+        giving = asyncio.create_task(self._give(running))
         readers = asyncio.gather(self._output.read(running.output), self._lines.read(running.events))
         try:
             either: list[asyncio.Future[Any]] = [running.exit, readers]
@@ -140,6 +156,7 @@ class CommandHarness:
             await readers
         finally:
             readers.cancel()
+            await end_tasks([giving])
             running.close()
         return await self._conclude(judge(code, stopped=self._stopped, memory_kills=self._memory_kills.new()), began)
 
@@ -170,7 +187,7 @@ class CommandHarness:
             )
         )
         await self._voice.say(AgentTurnCompleted(turn=1, duration_ms=took, stop_reason=ended.error_type or "exit"))
-        return Ended(**{**vars(ended), "final_output": self._output.tail})
+        return replace(ended, final_output=self._output.tail, used=dict(self._used.totals))
 
 
 def _not_started(program: Program, error: OSError | ValueError) -> Ended:

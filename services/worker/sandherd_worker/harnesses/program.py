@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIG_DFL, SIGINT, Signals, signal
@@ -19,12 +20,16 @@ EVENTS_FD: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What is to be run, and where. `said` is the task's text, for the turn's preview."""
+    """What is to be run, and where. `said` is the task's text, for the turn's preview.
+
+    `stdin` is all that it gets on its standard input; None: that is for messages.
+    """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     work_dir: Path
     said: str = ""
+    stdin: str | None = None
 
 
 class Running:
@@ -63,6 +68,13 @@ class Running:
         await self._stdin.drain()
         if self._stdin.is_closing():
             raise BrokenPipeError
+
+    async def give(self, text: bytes) -> None:
+        """Write this and no more to its standard input; a program that doesn't read it is no error."""
+        with suppress(OSError):
+            await self.write(text)
+        if self._stdin is not None:
+            self._stdin.close()
 
     def signal(self, what: Signals) -> None:
         """Send a signal to its process group, if it still runs."""

@@ -1,0 +1,73 @@
+"""Programs and scripts as agents: how each is given its task, and five lines of shell that report."""
+
+import json
+from typing import Any
+
+import pytest
+
+TEXT = "compute C(50, 25)\nand 'check' it: $HOME"
+
+
+def command(sandbox: Any, **harness: Any) -> None:
+    spec = {"text": TEXT, "harness": {"kind": "command", **harness}}
+    (sandbox.state / "task.json").write_text(json.dumps(spec))
+
+
+@pytest.mark.parametrize(
+    ("task_as", "argv"),
+    [
+        ("env", ["/bin/sh", "-c", 'printf %s "$SANDHERD_TASK"']),
+        ("argument", ["printf", "%s"]),
+        ("stdin", ["cat"]),
+        ("file", ["/bin/sh", "-c", 'cat "$SANDHERD_TASK_PATH"']),
+    ],
+)
+async def test_a_program_is_given_its_task(sandbox: Any, task_as: str, argv: list[str]) -> None:
+    """As a variable, the last argument, all of its standard input, or a file: exactly as it was said."""
+    command(sandbox, argv=argv, task_as=task_as)
+    assert await sandbox.run() == 0
+    assert await sandbox.output() == TEXT
+    assert (await sandbox.event("completed")).data.exit_code == 0
+    assert await sandbox.events("file_edited") == []
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ('echo "$1" "$0" | sed s:/.*/::; exit 0', "a b script\n"),
+        ("#!/usr/bin/env python3\nimport sys\nprint(sys.argv[1:])\n", "['a b']\n"),
+    ],
+)
+async def test_a_script_is_run_with_its_arguments(sandbox: Any, script: str, shown: str) -> None:
+    """By the shell, or by what its first line names; it is no file of the work tree."""
+    command(sandbox, script=script, argv=["a b"])
+    assert await sandbox.run() == 0
+    assert await sandbox.output() == shown
+    assert await sandbox.events("file_edited") == []
+
+
+async def test_a_script_that_fails_fails_its_task(sandbox: Any) -> None:
+    """By its exit status."""
+    command(sandbox, script="exit 7")
+    assert await sandbox.run() == 0
+    failed = (await sandbox.event("failed")).data
+    assert (failed.error_type, failed.exit_code) == ("exit_status", 7)
+
+
+async def test_five_lines_of_shell_report_what_they_do(sandbox: Any) -> None:
+    """Their own tool calls and usage become events, and the usage what came of the task."""
+    command(
+        sandbox,
+        script="""
+say() { printf '{"type":"agent.%s","data":%s}\\n' "$1" "$2" >&3; }
+say tool_use '{"tool":"lint","tool_use_id":"t1","input":{"path":"."}}'
+say tool_result '{"tool_use_id":"t1","result":"clean"}'
+say usage '{"input_tokens":10,"output_tokens":5,"cost_micro_usd":300}'
+""",
+    )
+    assert await sandbox.run() == 0
+    events = await sandbox.events()
+    used = [event.data.tool for event in events if event.type == "agent.tool_use"]
+    assert used == ["command", "lint"]
+    completed = (await sandbox.event("completed")).data
+    assert (completed.input_tokens, completed.output_tokens, completed.cost_micro_usd) == (10, 5, 300)
