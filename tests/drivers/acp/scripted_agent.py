@@ -224,7 +224,8 @@ class ScriptedAgent:
                 os.close(1)
                 await asyncio.Event().wait()
             case "hold":
-                await asyncio.create_subprocess_exec("cat")  # ends with the driver, whose messages it reads
+                # It ends with the driver.
+                await asyncio.create_subprocess_exec("tail", f"--pid={os.getppid()}", "-s0.1", "-f", "/dev/null")
                 os.kill(os.getpid(), signal.SIGKILL)
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
