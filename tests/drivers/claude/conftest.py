@@ -1,7 +1,7 @@
 """The driver with the real SDK and its real program, against a scripted model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,10 @@ import pytest
 from tests.drivers.conftest import TOOLCHAINS, StartDriver
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel, anthropic_model
+
+ENOUGH = "enough"
+UNTIL_ENOUGH = f"touch begun; until test -e {ENOUGH}; do python3 -c 0; done"
+"""A command without an end; it comes with the end of the test, though its agent be killed."""
 
 StartClaude = Callable[..., Awaitable[DriverProcess]]
 
@@ -36,8 +40,10 @@ async def model() -> AsyncIterator[AnthropicModel]:
 
 
 @pytest.fixture
-def claude(start_driver: StartDriver, model: AnthropicModel) -> StartClaude:
+def claude(start_driver: StartDriver, model: AnthropicModel) -> Iterator[StartClaude]:
     """Starts the driver and gives it a task, with fields of the specification's harness."""
+
+    started: list[DriverProcess] = []
 
     async def start(
         task: str,
@@ -57,8 +63,11 @@ def claude(start_driver: StartDriver, model: AnthropicModel) -> StartClaude:
             **(env or {}),
         }
         driver = await start_driver("claude", python=python, env=variables)
+        started.append(driver)
         prepare(driver)
         driver.begin(task, {"kind": "claude", **harness}, resume)
         return driver
 
-    return start
+    yield start
+    for driver in started:
+        (driver.work_dir / ENOUGH).touch()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.drivers.claude.conftest import StartClaude, appears
+from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude, appears, program
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel
 from tests.models.anthropic_answers import Usage, calls, says
@@ -82,6 +82,21 @@ async def test_a_transcript_is_whole_at_each_turns_end(claude: StartClaude, mode
     await driver.heard("driver.result")
 
 
+async def test_a_session_whose_program_was_killed_goes_on(
+    claude: StartClaude, model: AnthropicModel, tmp_path: Path
+) -> None:
+    """In the middle of a command: the model is told that its result was never known."""
+    model.script(calls("Bash", command=UNTIL_ENOUGH), says("again, then"))
+    first = await claude("remember the pelican")
+    await appears(first.work_dir / "begun")
+    program(first).kill()
+    assert await first.ended() == 0
+    second = await claude("go on", resume=kept(first, tmp_path / "kept.jsonl"))
+    await second.heard("driver.result", error_type=None)
+    assert "pelican" in model.requests[1].words
+    assert "tool_result" in model.requests[1].words
+
+
 @pytest.mark.parametrize("name", ["0b7e0f3c-0000-4000-8000-000000000000", "../../escape"])
 async def test_a_session_that_is_not_there_is_a_failure_to_start(
     claude: StartClaude, model: AnthropicModel, tmp_path: Path, name: str
@@ -99,7 +114,7 @@ async def test_a_session_that_is_not_there_is_a_failure_to_start(
 
 async def test_to_stop_in_a_turn_is_an_end_in_order(claude: StartClaude, model: AnthropicModel) -> None:
     """The command is killed, the turn is charged, what waits is no loss, the transcript is whole, the exit is 0."""
-    model.script(calls("Bash", command="touch begun; until test -e never; do python3 -c 0; done", usage=PRICED))
+    model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
     model.script(says("never ending", gate=asyncio.Event()))
     driver = await claude("work")
     await appears(driver.work_dir / "begun")

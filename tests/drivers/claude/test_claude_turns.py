@@ -186,3 +186,13 @@ async def test_a_task_is_not_done_while_a_subagent_works(claude: StartClaude, mo
     assert (result["final_output"], result["turns"]) == ("so that is it", 2)
     await driver.heard("driver.turn", state="idle", turn=2)
     assert [line["state"] for line in driver.said("driver.turn")] == ["running", "running", "idle"]
+
+
+async def test_a_very_long_message_is_no_end(claude: StartClaude, model: AnthropicModel) -> None:
+    """Longer than what the SDK takes by itself, and than a line to the worker: the file is whole, the event is cut."""
+    size = 1_500_000
+    model.script(calls("Write", file_path="long.txt", content="x" * size), says("done"))
+    driver = await claude("work")
+    await driver.heard("driver.result", error_type=None)
+    assert (driver.work_dir / "long.txt").stat().st_size == size
+    assert 0 < len(driver.said("agent.tool_use")[0]["input"]["content"]) < size
