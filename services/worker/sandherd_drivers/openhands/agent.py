@@ -124,8 +124,12 @@ class Agent:
         self.telling.last_error = None
         status = "interrupted"
         while not self.interrupted:
-            fault = await self._run_once()
-            status = self.conversation.status
+            run = self._run_now = asyncio.get_running_loop().create_task(self.conversation.run())
+            await asyncio.wait([run])
+            if run.cancelled():  # before it had begun, so that the status is an older one
+                status = "interrupted"
+                break
+            fault, status = run.exception(), self.conversation.status
             if fault is not None and status != "error":
                 self._hear({"kind": "ConversationErrorEvent", "code": type(fault).__name__, "detail": str(fault)})
                 status = "error"
@@ -138,11 +142,6 @@ class Agent:
         self.conversation.refuse_all("the turn was stopped")
         self._hand_over()
         return status
-
-    async def _run_once(self) -> BaseException | None:
-        self._run_now = asyncio.get_running_loop().create_task(self.conversation.run())
-        await asyncio.wait([self._run_now])
-        return None if self._run_now.cancelled() else self._run_now.exception()
 
     async def _calm_down(self) -> None:
         """Wait until the tools have stopped: a run that is cancelled leaves them to themselves.
