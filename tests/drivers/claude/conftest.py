@@ -42,7 +42,6 @@ async def model() -> AsyncIterator[AnthropicModel]:
 @pytest.fixture
 def claude(start_driver: StartDriver, model: AnthropicModel) -> Iterator[StartClaude]:
     """Starts the driver and gives it a task, with fields of the specification's harness."""
-
     started: list[DriverProcess] = []
 
     async def start(
