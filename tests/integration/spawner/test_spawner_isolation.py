@@ -2,6 +2,7 @@
 
 import json
 import os
+import venv
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,28 @@ tell(pids=pids, neighbour=b'sbx-neighbour' in env, outside=os.path.exists({str(o
     assert "secret" not in json.dumps(found["env"])
     expected = {"PATH", "HOME", "LANG", "USER", "NATS_URL", "HEARTBEAT_INTERVAL", "PWD", "OLDPWD", "LC_CTYPE"}
     assert not [name for name in found["env"] if name not in expected and not name.startswith("SANDHERD_")]
+
+
+async def test_the_sdks_of_agents_can_be_used_and_not_changed(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path
+) -> None:
+    """One that is installed while the spawner runs is there in the next sandbox, with its own interpreter."""
+    toolchains = tmp_path / "stack" / "toolchains"
+    code = f"""{PRELUDE}
+python = os.environ['SANDHERD_TOOLCHAINS'] + '/acp/bin/python'
+asked = [python, '-c', 'import sys, sdk; print(sys.prefix, sdk.name)']
+said = subprocess.run(asked, capture_output=True, text=True)
+try: pathlib.Path(python).unlink(); changed = True
+except OSError: changed = False
+tell(said=said.stdout.split(), trouble=said.stderr, changed=changed)
+"""
+    runtime = await open_process(code, toolchains=toolchains)
+    venv.create(toolchains / "acp", symlinks=True, with_pip=False)
+    (packages,) = (toolchains / "acp" / "lib").glob("python*/site-packages")
+    (packages / "sdk.py").write_text("name = 'an-sdk'")
+    found = await found_inside(eventually, runtime, plan_for("sbx-one"))
+    assert (found["said"], found["trouble"]) == (["/sandbox/toolchains/acp", "an-sdk"], "")
+    assert not found["changed"]
 
 
 async def test_only_its_own_directories_are_writable(

@@ -71,6 +71,51 @@ async def test_messages_wait_for_the_agent_and_keep_their_order(inbox: Inbox) ->
     assert agent.heard == ["0", "1", "2", "3", "4"]
 
 
+class Busy(Agent):
+    """Takes a message when its turn is stopped, or when what it asked for is answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+        self.waits = asyncio.Event()
+
+    async def inject(self, message: InboxMessage) -> None:
+        if message.message_type == "approval":
+            self.free.set()
+        elif message.message_type == "user_message":
+            self.waits.set()
+            await self.free.wait()
+        await super().inject(message)
+
+    async def interrupt(self) -> None:
+        await super().interrupt()
+        self.free.set()
+
+
+async def test_an_answer_overtakes_a_message_that_is_not_taken(inbox: Inbox) -> None:
+    """What waits for leave takes no message, so the answer may not stand behind one."""
+    agent = Busy()
+    inbox.ready(agent)
+    waiting = asyncio.ensure_future(inbox.take(letter("msg-1", "later")))
+    await agent.waits.wait()
+    receipt = await inbox.take(letter("msg-2", "yes", message_type="approval"))
+    assert receipt is not None
+    assert receipt.outcome == "acknowledged"
+    await waiting
+    assert agent.heard == ["yes", "later"]
+
+
+async def test_an_interrupt_stops_what_a_message_waits_for(inbox: Inbox) -> None:
+    """At once, and only once however often it is handed over; its instruction keeps its place."""
+    agent = Busy()
+    inbox.ready(agent)
+    waiting = asyncio.ensure_future(inbox.take(letter("msg-1", "first")))
+    await agent.waits.wait()
+    stop = letter("msg-2", "second", message_type="interrupt")
+    await asyncio.gather(inbox.take(stop), inbox.take(stop), waiting)
+    assert agent.heard == ["(interrupted)", "first", "second"]
+
+
 async def test_an_agent_that_takes_none_rejects_with_its_reason(inbox: Inbox, spool: Spool, said: Any) -> None:
     """Nothing is said to have been injected, and another try is possible."""
     agent = Agent()

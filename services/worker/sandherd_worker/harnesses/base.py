@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
 
-FailureType = Literal["exit_status", "signal", "out_of_memory", "start", "stopped", "internal"]
+FailureType = Literal["exit_status", "signal", "out_of_memory", "start", "limit_reached", "stopped", "internal"]
 
 
 class CannotTakeError(Exception):
@@ -36,6 +36,7 @@ class Ended:
     final_output: str | None = None
     stop_reason: str | None = None
     session_id: str | None = None
+    validation_passed: bool | None = None
     used: Mapping[str, int] = field(default_factory=dict)
     """Tokens and money, by the names that the end of an attempt has for them."""
 

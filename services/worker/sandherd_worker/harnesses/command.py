@@ -1,8 +1,8 @@
 r"""The `command` harness: any program. It runs in the work tree; a message is a line on its standard input.
 
-There are none for a program whose standard input was its task. Its standard output and error are one stream. In a message, backslash, line feed and carriage return are written as
-two characters each (`\\`, `\n`, `\r`), so that a message is always one line. When the program ends, everything that
-it started ends with it.
+There are none for a program whose standard input was its task. Its standard output and error are one stream. In a
+message, backslash, line feed and carriage return are written as two characters each (`\\`, `\n`, `\r`), so that a
+message is always one line. When the program ends, everything that it started ends with it.
 """
 
 import asyncio

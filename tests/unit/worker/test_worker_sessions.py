@@ -1,0 +1,85 @@
+"""An agent's session as an artifact: without its secrets, only if it is new, and only what may be one."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd_worker import sessions
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.emitter import Emitter
+from sandherd_worker.sessions import Sessions
+from sandherd_worker.spool import Spool
+from sandherd_worker.spool_file import Kind
+
+
+@pytest.fixture
+def kept(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Callable[..., Assignment]) -> Sessions:
+    for folder in ("work", "home", "state/driver", "state/spool"):
+        (tmp_path / folder).mkdir(parents=True)
+    own = {"SANDHERD_WORK_DIR": str(tmp_path / "work"), "HOME": str(tmp_path / "home")}
+    return Sessions(assignment(tmp_path / "state", **own), emitter, spool)
+
+
+def saved(spool: Spool, said: Any) -> list[str | None]:
+    return [event.data.session_id for event in said(spool) if event.type == "agent.transcript_saved"]
+
+
+async def test_a_session_is_kept_without_its_secrets(
+    kept: Sessions, spool: Spool, said: Any, records: Any, tmp_path: Path
+) -> None:
+    """Values of secret variables and known token shapes, wherever they stand; every other byte is as it was."""
+    path = tmp_path / "state" / "driver" / "session.jsonl"
+    path.write_bytes(
+        b'{"text":"it is hunter2-hunter2"}\n' + b"x" * 200_000 + b" sk-ant-abcdefghijklmnopqrstuvwxyz \xff\n"
+    )
+    await kept.keep(path, "session-1")
+    whole = b"".join(one.payload for one in records(spool) if one.kind is Kind.ARTIFACT)
+    assert whole == b'{"text":"it is [redacted]"}\n' + b"x" * 200_000 + b" [redacted] \xff\n"
+    assert saved(spool, said) == ["session-1"]
+
+
+async def test_what_has_not_changed_is_kept_once(kept: Sessions, spool: Spool, said: Any, tmp_path: Path) -> None:
+    """Another turn that added nothing costs nothing; one that did is kept whole."""
+    path = tmp_path / "home" / "session.jsonl"
+    for content in ("one", "one", "one two"):
+        path.write_text(content)
+        await kept.keep(path, "session-1")
+    assert saved(spool, said) == ["session-1", "session-1"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "outside",
+        "state/joiner.creds",
+        "state/spool/1",
+        "state/driver",
+        "state/driver/pipe",
+        "state/driver/link",
+        "gone",
+    ],
+)
+async def test_nothing_else_can_be_had_that_way(
+    kept: Sessions, spool: Spool, said: Any, tmp_path: Path, name: str
+) -> None:
+    """Not the worker's own files, nothing of the host, no folder and no pipe; it is said, and nothing hangs."""
+    for secret in (tmp_path / "outside", tmp_path / "state" / "joiner.creds", tmp_path / "state" / "spool" / "1"):
+        secret.write_text("the key")
+    os.mkfifo(tmp_path / "state" / "driver" / "pipe")
+    (tmp_path / "state" / "driver" / "link").symlink_to(tmp_path / "state" / "joiner.creds")
+    await kept.keep(tmp_path / name, "session-1")
+    assert [event.type for event in said(spool)] == ["agent.error"]
+    assert said(spool)[0].data.phase == "transcript"
+
+
+async def test_a_session_that_is_too_large_is_said_to_be(
+    kept: Sessions, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none of it is kept."""
+    monkeypatch.setattr(sessions, "_LARGEST", 1000)
+    (tmp_path / "work" / "session").write_text("x" * 2000)
+    await kept.keep(tmp_path / "work" / "session", "session-1")
+    assert "larger than 1000 bytes" in said(spool)[0].data.error
