@@ -27,6 +27,13 @@ async def appears(path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
+async def runs(driver: DriverProcess, command: str) -> None:
+    """Wait until the agent has started this."""
+    async with asyncio.timeout(90):
+        while not any(command in line for line in processes(driver)):
+            await asyncio.sleep(0.02)
+
+
 def started_by(driver: DriverProcess) -> Iterator[Path]:
     """All living processes that the driver has started, however far they have gone, as /proc has them."""
     mark = f"HOME={driver.home}".encode()

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from tests.drivers.driver_process import DriverProcess
-from tests.drivers.openhands.conftest import StartOpenHands, appears, processes
+from tests.drivers.openhands.conftest import StartOpenHands, appears, processes, runs
 from tests.models.openai import OpenAIModel, Request
 from tests.models.openai_answers import Answer, Call, calls, says
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
 
 WAIT = "touch began; until test -e go; do sleep 0.02; done; echo over"
-FOR_EVER = "touch {}; sleep 3600"
 
 
 def texts(request: Request) -> list[str]:
@@ -52,6 +51,8 @@ async def test_words_reach_the_model_in_the_running_turn(openhands: StartOpenHan
         driver.message("[FROM agent-2] Hello.", "user_message", "agent-2"),
     ]
     driver.send("message", message=sent[0], message_type="user_message", content="Look at the tests too.")
+    driver.send("nonsense")
+    await driver.heard("agent.error", phase="driver")  # so it has read all that was said before
     assert receipts(driver) == [], "nothing is taken before the model can be shown it"
     (driver.work_dir / "go").touch()
     second = await model.asked(2)
@@ -64,6 +65,8 @@ async def test_words_reach_the_model_in_the_running_turn(openhands: StartOpenHan
     assert answered(second)
     late = driver.message("One more thing.")
     driver.send("message", message=late, message_type="user_message", content="One more thing.")
+    driver.send("nonsense")
+    await driver.heard("agent.error", phase="driver", count=2)
     thinking.set()
     third = await model.asked(3)
     assert third.roles[-2:] == ["assistant", "user"], "it stands behind the answer that was no answer to it"
@@ -81,8 +84,8 @@ async def test_a_turn_is_stopped_and_the_session_goes_on(openhands: StartOpenHan
     """In a command, in an answer of the model and before the first turn; what was said meanwhile is not lost."""
     never = asyncio.Event()
     model.script(
-        calls("terminal", command=FOR_EVER.format("one")),
-        calls("terminal", command=FOR_EVER.format("two")),
+        calls("terminal", command="sleep 3601"),
+        calls("terminal", command="sleep 3602"),
         says("Never said.", gate=never),
         says("Here I am."),
     )
@@ -93,7 +96,7 @@ async def test_a_turn_is_stopped_and_the_session_goes_on(openhands: StartOpenHan
     assert model.requests == []
 
     driver.message("Now sleep.")
-    await _stop_command(driver, "one", turn=2)
+    await _stop_command(driver, 3601, turn=2)
     held = await _stop_command_with_a_word_waiting(driver, model)
     assert "Wake up." in texts(held)[-1]
     assert answered(held)
@@ -110,17 +113,18 @@ async def test_a_turn_is_stopped_and_the_session_goes_on(openhands: StartOpenHan
     assert _open_calls(driver) == set()
 
 
-async def _stop_command(driver: DriverProcess, name: str, turn: int) -> None:
-    await appears(driver.work_dir / name)
-    assert any("sleep 3600" in line for line in processes(driver))
+async def _stop_command(driver: DriverProcess, seconds: int, turn: int) -> None:
+    await runs(driver, f"sleep {seconds}")
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle", turn=turn)
-    assert not any("sleep 3600" in line for line in processes(driver)), "the command is gone when the turn is over"
+    assert not any(f"sleep {seconds}" in line for line in processes(driver)), (
+        "the command is gone when the turn is over"
+    )
 
 
 async def _stop_command_with_a_word_waiting(driver: DriverProcess, model: OpenAIModel) -> Request:
     driver.message("Sleep again.")
-    await appears(driver.work_dir / "two")
+    await runs(driver, "sleep 3602")
     waiting = driver.message("Wake up.")
     driver.send("interrupt")
     await driver.heard("driver.taken", message=waiting)
@@ -148,6 +152,8 @@ async def test_leave_is_asked_and_waited_for(openhands: StartOpenHands, model: O
     work = driver.work_dir
     await driver.heard("driver.ask", 2)
     word = driver.message("Be quick.")
+    driver.send("nonsense")
+    await driver.heard("agent.error", phase="driver")
     asked = {ask["input"]["path"].rpartition("/")[2]: ask for ask in driver.said("driver.ask")}
     assert asked["yes"]["tool"] == "file_editor"
     assert not (work / "yes").exists()
