@@ -109,7 +109,8 @@ class Session:
 
     async def _connect(self, begin: Begin) -> tuple[Any, Hearing]:
         config = Path(begin.state_dir) / "claude"
-        (config / "tmp").mkdir(parents=True, exist_ok=True)
+        config.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (config / "tmp").mkdir(exist_ok=True)
         session, spending, before = str(uuid4()), Spending(), 0.0
         if begin.resume is not None:
             laid = lay(begin.resume.transcript, begin.resume.session_id, config, begin.work_dir)
