@@ -35,23 +35,23 @@ def is_binary(content: bytes) -> bool:
     return b"\0" in content[:8000]
 
 
-def compare(path: str, before: bytes | None, after: bytes | None) -> Change:
-    """The change from `before` to `after`; None stands for a file that is not there."""
+def compare(path: str, before: bytes | None, after: bytes | None, *, previous: str | None = None) -> Change:
+    """The change from `before` to `after`; None stands for a file that is not there. `previous` is its older path."""
     if is_binary(before or b"") or is_binary(after or b""):
         return Change(True, 0, 0, None, f"binary: {len(before or b'')} bytes before, {len(after or b'')} after")
     old, new = _lines(before), _lines(after)
     if max(len(before or b""), len(after or b"")) > MAX_DIFF_BYTES or max(len(old), len(new)) > MAX_DIFF_LINES:
         size = len(after or b"")
         return Change(False, 0, 0, None, f"too large for a diff: {size} bytes, {len(new)} lines")
-    return _diff(path, old, new, existed=before is not None, exists=after is not None)
+    heads = ("/dev/null" if before is None else f"a/{previous or path}", "/dev/null" if after is None else f"b/{path}")
+    return _diff(heads, old, new)
 
 
-def _diff(path: str, old: list[str], new: list[str], *, existed: bool, exists: bool) -> Change:
+def _diff(heads: tuple[str, str], old: list[str], new: list[str]) -> Change:
     lines = [line for group in _groups(old, new) for line in _hunk(group, old, new)]
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
-    before, after = (f"a/{path}" if existed else "/dev/null", f"b/{path}" if exists else "/dev/null")
-    return Change(False, added, removed, "".join([f"--- {before}\n+++ {after}\n", *map(_ended, lines)]))
+    return Change(False, added, removed, "".join(["--- {}\n+++ {}\n".format(*heads), *map(_ended, lines)]))
 
 
 _Opcode = tuple[str, int, int, int, int]

@@ -2,22 +2,27 @@
 
 A change is noticed by inotify, and what it was is found by comparing; a look at everything now and then, and a last
 one at the end, find what was not noticed. Not watched: see `ignore`.
+
+However many files change at once, few of them are held at a time: each is read when those before it are said.
 """
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, cast
 
 from sandherd.contracts.events import ArtifactRef, EventData
+from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.telemetry import logs
 from sandherd_worker.diffs import preview
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.sound import sound
-from sandherd_worker.tree import FileChange, WorkTree
+from sandherd_worker.tree import MOST_FILES, FileChange, WorkTree
 
 MAX_INLINE_CHARS: Final = 50_000
 _LARGE_CHARS: Final = 5000
@@ -26,11 +31,22 @@ _SETTLE: Final = 0.2
 _EVERY: Final = 30.0
 """A look without a reason, in seconds."""
 _REST: Final = 10
-"""Between two looks there is this many times what the last one took, so that a large tree costs at most a tenth."""
+"""Between two looks there is this many times what the last one cost, so that a large tree takes at most a tenth."""
+_IDLE: Final = 100
+"""The same for looks without a reason: at most a hundredth of one core."""
 _TOGETHER: Final = 32
+_TOGETHER_CHARS: Final = 1024 * 1024
+"""How many changes are said together, and how long their diffs may be."""
+_WATCH_AGAIN: Final = 1.0
+_WATCH_AGAIN_MOST: Final = 64.0
+"""How long after the watch broke it is begun anew, in seconds: twice as long each time."""
+_HEARD_MS: Final = 1000
+_STEP_MS: Final = 50
 
 Say = Callable[[EventData], Awaitable[None]]
 PutAside = Callable[[bytes], Awaitable[ArtifactRef]]
+_Told = tuple[FileChange, str | None]
+"""A change, and its diff without secrets."""
 
 
 class FileTracker:
@@ -44,8 +60,10 @@ class FileTracker:
         self._put_aside = put_aside
         self._stopping = asyncio.Event()
         self._noticed = asyncio.Event()
-        self._looking = asyncio.Lock()
         self._watching: list[asyncio.Task[None]] = []
+        self._cost = 0.0
+        """What the last look took of a core, in seconds."""
+        self._told_of_too_many = False
         self.changed: set[str] = set()
         """Every path that was ever said to have changed."""
 
@@ -60,6 +78,7 @@ class FileTracker:
         self._noticed.set()
         results = await asyncio.gather(*self._watching, return_exceptions=True)
         await self.look()
+        self._tree.close()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -71,53 +90,80 @@ class FileTracker:
             task.cancel()
 
     async def look(self) -> None:
-        """Compare, and say what has changed; one look after the other."""
-        async with self._looking:
-            changes = await asyncio.to_thread(self._tree.changes)
-            for group in _groups(changes):
-                await asyncio.gather(*[self._say(event) for event in [await self._event(change) for change in group]])
+        """Compare, and say what has changed."""
+        self._cost = 0.0
+        changes = self._tree.changes()
+        while group := await asyncio.to_thread(self._take, changes):
+            await asyncio.gather(*[self._say(event) for event in [await self._event(*change) for change in group]])
+        if self._tree.too_many and not self._told_of_too_many:
+            self._told_of_too_many = True
+            text = f"there are more than {MOST_FILES} files in the work tree; what changes in the rest is not told"
+            await self._say(AgentError(error=text, phase="files"))
+
+    def _take(self, changes: Iterator[FileChange]) -> list[_Told]:
+        """The next few changes, with their diffs as they may be told."""
+        began = time.thread_time()
+        group: list[_Told] = []
+        chars = 0
+        for found in islice(changes, _TOGETHER):
+            diff = None if found.change.diff is None else self._redactor.text(sound(found.change.diff))
+            group.append((found, diff))
+            chars += len(diff or "")
+            if chars >= _TOGETHER_CHARS:
+                break
+        self._cost += time.thread_time() - began
+        return group
 
     async def _look_again(self) -> None:
-        loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
-            await _set_within(self._noticed, _EVERY)
+            await _set_within(self._noticed, max(_EVERY, _IDLE * self._cost))
             await _set_within(self._stopping, _SETTLE)
             if self._stopping.is_set():
                 return
             self._noticed.clear()
-            began = loop.time()
             await self.look()
-            await _set_within(self._stopping, _REST * (loop.time() - began))
+            await _set_within(self._stopping, _REST * self._cost)
 
     async def _notice(self) -> None:
-        """Wake the look when inotify tells of a change.
+        """Wake the look when inotify tells of a change, and when the watch begins: before that nothing is told.
 
-        Where it can't (no watches left, a name that is no UTF-8), a look now and then remains. What breaks within
-        watchfiles comes as a group.
+        Where it breaks (no watches left, a name that is no UTF-8), it begins anew, and meanwhile a look now and then
+        remains. What breaks within watchfiles comes as a group.
         """
+        again = _WATCH_AGAIN
+        while not self._stopping.is_set():
+            try:
+                await self._watch()
+            except* (OSError, RuntimeError) as errors:
+                reasons = [repr(error) for error in errors.exceptions]
+                logs.get("files").warning("the watch broke", errors=reasons, again_seconds=again)
+            await _set_within(self._stopping, again)
+            again = min(2 * again, _WATCH_AGAIN_MOST)
+
+    async def _watch(self) -> None:
         from watchfiles import awatch
 
         changes = awatch(
             self._work_dir,
             watch_filter=lambda _change, path: not self._passes_over(path),
             debounce=100,
-            step=25,
+            step=_STEP_MS,
             stop_event=self._stopping,
+            rust_timeout=_HEARD_MS,
+            yield_on_timeout=True,
             recursive=True,
             ignore_permission_denied=True,
         )
-        try:
-            async for _ in changes:
+        begun = False
+        async for found in changes:
+            if found or not begun:
                 self._noticed.set()
-        except* (OSError, RuntimeError) as errors:
-            reasons = [repr(error) for error in errors.exceptions]
-            logs.get("files").warning("changes are only seen now and then", errors=reasons, every_seconds=_EVERY)
+            begun = True
 
     def _passes_over(self, path: str) -> bool:
         return self._tree.passes_over(os.path.relpath(path, self._work_dir))
 
-    async def _event(self, found: FileChange) -> AgentFileEdited:
-        diff = None if found.change.diff is None else self._redactor.text(sound(found.change.diff))
+    async def _event(self, found: FileChange, diff: str | None) -> AgentFileEdited:
         size = len(diff or "")
         reference = await self._put_aside((diff or "").encode()) if size > MAX_INLINE_CHARS else None
         self.changed.add(found.path)
@@ -134,11 +180,6 @@ class FileTracker:
             full_diff_size=size,
             full_diff_ref=reference,
         )
-
-
-def _groups(changes: list[FileChange]) -> Iterator[list[FileChange]]:
-    for start in range(0, len(changes), _TOGETHER):
-        yield changes[start : start + _TOGETHER]
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:

@@ -106,19 +106,31 @@ class Keeping:
 
 
 def _pack(work_dir: Path, file: IO[bytes], limit: int, late: Callable[[], bool]) -> Packed:
-    ignored = _ignored(work_dir)
+    return pack(work_dir, file, limit=limit, skips=_passing_over(work_dir), late=late, compress=True)
+
+
+def _passing_over(work_dir: Path) -> Callable[[str, bool], bool]:
+    """What is left out: what git ignores, and nothing of what git itself keeps."""
+    ignored = Ignored()
+    ignored.read(work_dir, "", _names(work_dir))
 
     def skips(path: str, directory: bool) -> bool:  # noqa: FBT001  # as `pack` asks
-        return path.rpartition("/")[2] != GIT and ignored(path, directory=directory)
+        if GIT in path.split("/"):
+            return False
+        if ignored(path, directory=directory):
+            return True
+        if directory:
+            ignored.read(work_dir, path, _names(work_dir / path))
+        return False
 
-    return pack(work_dir, file, limit=limit, skips=skips, late=late, compress=True)
+    return skips
 
 
-def _ignored(work_dir: Path) -> Ignored:
+def _names(directory: Path) -> list[str]:
     try:
-        return Ignored((work_dir / ".gitignore").read_text(errors="replace"))
+        return [path.name for path in directory.iterdir()]
     except OSError:
-        return Ignored()
+        return []
 
 
 def _unread(packed: Packed) -> str | None:

@@ -1,34 +1,64 @@
 """The work tree as it was last seen, and what has changed in it since. All of it blocks; it runs in a thread."""
 
-import hashlib
 import os
-import stat
+import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from sandherd_worker.diffs import MAX_DIFF_BYTES, Change, compare, is_binary
+from sandherd_worker.diffs import Change, compare, is_binary
+from sandherd_worker.earlier import NOWHERE, Earlier
+from sandherd_worker.fingerprints import (
+    IDENTITY_BYTES,
+    changed_at,
+    content_of,
+    digest_of,
+    head_of,
+    signature_of,
+    size_of,
+)
 from sandherd_worker.ignore import Ignored
+from sandherd_worker.renames import Gone, renames
 
+MOST_FILES: Final = 200_000
+"""How many files are watched; of what is beyond, changes are not told."""
 _KEPT_BYTES: Final = 256 * 1024 * 1024
 """What earlier contents may weigh together on the disk; files beyond it are seen to change, without a diff."""
 _CLOCK_TICK_NS: Final = 50_000_000
 """A file that was read within this time of its last change may have changed again without a new time stamp."""
+_ENTRY: Final = struct.Struct("<32s?Q")
 
-Signature = tuple[int, int, int, int]
 
+class _Entry(NamedTuple):
+    """What is known of a file. It is kept as bytes: there may be very many."""
 
-@dataclass(slots=True)
-class _Entry:
-    signature: Signature
-    digest: bytes | None
-    """Of the content; None for a file too large to be read."""
-    kept: bool
-    """Whether the content is in the store."""
+    signature: bytes
+    """What changes when a file changes; it begins with what stays when it is moved."""
     sure: bool
     """Whether an equal signature means equal content."""
+    place: int
+    """Where its content is among the earlier ones."""
+    digest: bytes
+    """Of the content; empty for a file that was not read."""
+
+    def packed(self) -> bytes:
+        return _ENTRY.pack(self.signature, self.sure, self.place) + self.digest
+
+    def gone(self, path: str) -> Gone:
+        return Gone(path, self.signature, self.digest)
+
+    def has_content_of(self, other: "_Entry") -> bool:
+        """Of a file that was not read this is said if it is the same one, not written to since."""
+        if self.digest and other.digest:
+            return self.digest == other.digest
+        return self.signature[:IDENTITY_BYTES] == other.signature[:IDENTITY_BYTES]
+
+    @classmethod
+    def read(cls, packed: bytes) -> "_Entry":
+        signature, sure, place = _ENTRY.unpack_from(packed)
+        return cls(signature, sure, place, packed[_ENTRY.size :])
 
 
 @dataclass(frozen=True)
@@ -42,14 +72,14 @@ class FileChange:
     previous_path: str | None = None
 
 
-@dataclass(frozen=True)
-class _Seen:
-    path: str
-    before: bytes | None
-    after: bytes | None
-    digest: bytes | None
-    kind: str
-    note: str = ""
+@dataclass
+class _Differences:
+    """What is not as it was. The contents are not read yet."""
+
+    gone: set[str]
+    """What was not found again."""
+    found: dict[str, bytes] = field(default_factory=dict)
+    """The signatures of what is new or not surely the same."""
 
 
 class WorkTree:
@@ -57,150 +87,147 @@ class WorkTree:
 
     def __init__(self, root: Path, store: Path) -> None:
         self._root = root
-        self._store = store
-        self._entries: dict[str, _Entry] = {}
-        self._kept_bytes = 0
-        self._gitignore: str | None = None
+        self._entries: dict[str, bytes] = {}
+        self._earlier = Earlier(store, _KEPT_BYTES)
         self._ignored = Ignored()
-        store.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._unseen: list[str] = []
+        self.too_many = False
+        """Whether there were more files than are watched."""
 
     def take_baseline(self) -> None:
         """What is there now is where changes are counted from."""
-        self.changes()
+        for path, signature in self._differences().found.items():
+            self._enter(path, signature, content_of(self._root / path, signature))
 
-    def changes(self) -> list[FileChange]:
-        """What has changed since the last look, in the order of the paths."""
-        self._read_gitignore()
-        found = dict(self._walk())
-        seen = [self._gone(path) for path in sorted(self._entries.keys() - found.keys())]
-        seen += [change for path in sorted(found) if (change := self._look(path, found[path])) is not None]
-        return list(_as_changes([one for one in seen if one is not None]))
+    def changes(self) -> Iterator[FileChange]:
+        """What has changed since the last look: the deletions, then the rest, each in the order of the paths.
+
+        Each is read when it is asked for; what is not asked for is found by the next look.
+        """
+        different = self._differences()
+        moved = self._moved(different)
+        for path in sorted(different.gone.difference(moved.values())):
+            yield from self._gone(path)
+        for path, signature in sorted(different.found.items()):
+            yield from self._look(path, signature, moved.get(path))
+        if self._earlier.wasteful:
+            self._tidy()
 
     def passes_over(self, path: str) -> bool:
         """Whether nothing at this path, relative to the tree, is watched."""
-        parts = path.split("/")
-        prefixes = ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
-        return any(self._ignored(prefix, directory=prefix != path) for prefix in prefixes)
+        return self._ignored.within(path)
 
-    def _read_gitignore(self) -> None:
-        content = (_read(self._root / ".gitignore") or b"").decode("utf-8", "replace")
-        if content != self._gitignore:
-            self._gitignore, self._ignored = content, Ignored(content)
+    def close(self) -> None:
+        """Let go of the earlier contents."""
+        self._earlier.close()
 
-    def _walk(self) -> Iterator[tuple[str, Signature]]:
-        waiting = [""]
+    # --- looking
+
+    def _differences(self) -> _Differences:
+        different = _Differences(set(self._entries))
+        self._unseen.clear()
+        for path, signature in self._walk():
+            known = self._entries.get(path)
+            different.gone.discard(path)
+            if known is None and len(self._entries) + len(different.found) >= MOST_FILES:
+                self.too_many = True
+            elif known is None or not known.startswith(signature + b"\1"):
+                different.found[path] = signature
+        if self._unseen:
+            unseen = tuple(self._unseen)
+            different.gone = {path for path in different.gone if not path.startswith(unseen)}
+        return different
+
+    def _walk(self) -> Iterator[tuple[str, bytes]]:
+        waiting = [("", False)]
         while waiting:
-            directory = waiting.pop()
-            try:
-                entries = list(os.scandir(self._root / directory))
-            except OSError:
-                continue
+            directory, stale = waiting.pop()
+            entries = self._entries_of(directory)
+            stale |= self._ignored.read(self._root, directory.rstrip("/"), {entry.name for entry in entries})
             for entry in entries:
                 path = f"{directory}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    waiting += [] if self._ignored(path, directory=True) else [f"{path}/"]
-                elif not self._ignored(path, directory=False) and (signature := _signature(entry)) is not None:
-                    yield path, signature
+                    waiting += [] if self._ignored(path, directory=True) else [(f"{path}/", stale)]
+                elif (not stale and path in self._entries) or not self._ignored(path, directory=False):
+                    signature = signature_of(entry)
+                    if signature is not None:
+                        yield path, signature
 
-    def _look(self, path: str, signature: Signature) -> _Seen | None:
-        known = self._entries.get(path)
-        if known is not None and known.sure and known.signature == signature:
-            return None
-        before = self._load(path) if known is not None and known.kept else None
-        content = _read(self._root / path) if signature[1] <= MAX_DIFF_BYTES else None
+    def _entries_of(self, directory: str) -> list[os.DirEntry[str]]:
+        """What is in a directory. Of one that can't be read it is not said that all in it is gone."""
+        try:
+            with os.scandir(self._root / directory) as entries:
+                return list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError:
+            self._unseen.append(directory)
+            return []
+
+    # --- one file
+
+    def _look(self, path: str, signature: bytes, moved_from: str | None) -> Iterator[FileChange]:
+        content = content_of(self._root / path, signature)
+        if content is None and not os.path.lexists(self._root / path):
+            yield from self._gone(moved_from or path)
+            return
+        if moved_from is not None:
+            self._entries[path] = self._entries.pop(moved_from)
+        known = _Entry.read(self._entries[path]) if path in self._entries else None
+        before = None if known is None else self._earlier.load(known.place)
         entry = self._enter(path, signature, content)
-        if known is None:
-            return _Seen(path, None, content, entry.digest, "created", _note(content, signature))
-        if entry.digest is not None and entry.digest == known.digest:
-            return None
-        if entry.digest is None and known.signature == signature:
-            return None
-        note = _note(content, signature) or ("" if known.kept else "no earlier copy was kept to compare with")
-        return _Seen(path, before, content, entry.digest, "modified", note)
+        same = known is not None and entry.has_content_of(known)
+        if same and moved_from is None:
+            return
+        kind = "renamed" if moved_from else "created" if known is None else "modified"
+        if same:
+            change = Change(is_binary(self._head(path, content)), 0, 0, None, "the content is the same")
+        elif content is None:
+            change = Change(is_binary(self._head(path, None)), 0, 0, None, f"not read: {size_of(signature)} bytes")
+        elif known is not None and before is None:
+            change = Change(is_binary(content), 0, 0, None, "no earlier copy was kept to compare with")
+        else:
+            change = compare(path, before, content, previous=moved_from)
+        yield FileChange(path, kind, change, moved_from)
 
-    def _gone(self, path: str) -> _Seen | None:
-        known = self._entries.pop(path)
-        before = self._load(path) if known.kept else None
-        self._drop(path)
+    def _head(self, path: str, content: bytes | None) -> bytes:
+        return head_of(self._root / path) if content is None else content
+
+    def _gone(self, path: str) -> Iterator[FileChange]:
+        packed = self._entries.pop(path, None)
+        if packed is None:
+            return
+        known = _Entry.read(packed)
+        before = self._earlier.load(known.place)
+        self._earlier.drop(known.place)
         if self.passes_over(path):
-            return None
-        return _Seen(path, before, None, known.digest, "deleted", "" if known.kept else "no earlier copy was kept")
+            return
+        change = Change(False, 0, 0, None, "no earlier copy was kept")
+        yield FileChange(path, "deleted", change if before is None else compare(path, before, None))
 
-    def _enter(self, path: str, signature: Signature, content: bytes | None) -> _Entry:
-        digest = None if content is None else hashlib.blake2b(content, digest_size=16).digest()
-        sure = time.time_ns() - signature[2] > _CLOCK_TICK_NS
-        self._drop(path)
-        kept = content is not None and self._keep(path, content)
-        entry = self._entries[path] = _Entry(signature, digest, kept, sure)
+    def _enter(self, path: str, signature: bytes, content: bytes | None) -> _Entry:
+        """Remember the file as it is now."""
+        known = _Entry.read(self._entries[path]) if path in self._entries else None
+        digest = b"" if content is None else digest_of(content)
+        sure = time.time_ns() - changed_at(signature) > _CLOCK_TICK_NS
+        if known is not None and digest and known.digest == digest:
+            entry = _Entry(signature, sure, known.place, digest)
+        else:
+            self._earlier.drop(NOWHERE if known is None else known.place)
+            entry = _Entry(signature, sure, NOWHERE if content is None else self._earlier.keep(content), digest)
+        self._entries[path] = entry.packed()
         return entry
 
-    def _keep(self, path: str, content: bytes) -> bool:
-        if self._kept_bytes + len(content) > _KEPT_BYTES:
-            return False
-        try:
-            self._place(path).write_bytes(content)
-        except OSError:
-            return False
-        self._kept_bytes += len(content)
-        return True
+    def _moved(self, different: _Differences) -> dict[str, str]:
+        """The new paths of what was moved, each with its old one."""
+        if not different.gone:
+            return {}
+        gone = [_Entry.read(self._entries[path]).gone(path) for path in different.gone]
+        new = {path: signature for path, signature in different.found.items() if path not in self._entries}
+        return renames(gone, new, lambda path: digest_of(content_of(self._root / path, new[path]) or b""))
 
-    def _load(self, path: str) -> bytes | None:
-        return _read(self._place(path))
-
-    def _drop(self, path: str) -> None:
-        place = self._place(path)
-        if place.exists():
-            self._kept_bytes -= place.stat().st_size
-            place.unlink()
-
-    def _place(self, path: str) -> Path:
-        return self._store / hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()
-
-
-def _as_changes(seen: list[_Seen]) -> Iterator[FileChange]:
-    """What was seen, with a deletion and a creation of the same content told as a renaming."""
-    gone = {one.digest: one for one in seen if one.kind == "deleted" and one.digest is not None and one.before}
-    moved = {one.digest: one for one in seen if one.kind == "created" and one.digest in gone}
-    for one in seen:
-        if one.kind == "deleted" and one.digest in moved and gone[one.digest] is one:
-            continue
-        old = gone[one.digest] if one.digest is not None and moved.get(one.digest) is one else None
-        yield _as_change(one, old)
-
-
-def _as_change(one: _Seen, renamed_from: _Seen | None) -> FileChange:
-    if renamed_from is not None:
-        binary = is_binary(one.after or b"")
-        return FileChange(one.path, "renamed", Change(binary, 0, 0, None, "the content is the same"), renamed_from.path)
-    change = Change(False, 0, 0, None, one.note) if one.note else compare(one.path, one.before, one.after)
-    return FileChange(one.path, one.kind, change)
-
-
-def _note(content: bytes | None, signature: Signature) -> str:
-    return "" if content is not None else f"not read: {signature[1]} bytes"
-
-
-def _signature(entry: os.DirEntry[str]) -> Signature | None:
-    """What changes when a file changes; None for what is neither a file nor a link."""
-    try:
-        found = entry.stat(follow_symlinks=False)
-    except OSError:
-        return None
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ctime_ns, found.st_ino
-
-
-def _read(path: Path) -> bytes | None:
-    """The content, or what a link points to; None if it can't be read. Never waits, as a pipe would make it."""
-    try:
-        if path.is_symlink():
-            return os.fsencode(path.readlink())
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            return file.read(MAX_DIFF_BYTES + 1)
-        except OSError:
-            return None
+    def _tidy(self) -> None:
+        paths = list(self._entries)
+        places = self._earlier.moved(_Entry.read(self._entries[path]).place for path in paths)
+        for path, place in zip(paths, places, strict=True):
+            self._entries[path] = _Entry.read(self._entries[path])._replace(place=place).packed()

@@ -41,6 +41,22 @@ async def test_the_pieces_come_before_the_event_that_names_them(
         assert tar.extractfile("a").read() == content  # type: ignore[union-attr]
 
 
+async def test_what_git_ignores_is_left_out_and_what_git_keeps_is_not(
+    keeping: Keeping, tmp_path: Path, spool: Spool, records: Any
+) -> None:
+    """By the lists further down, too; and no rule takes a part out of the repository."""
+    files = {".gitignore": "*.o\nconfig\n", "src/.gitignore": "!keep.o\ngen/\n", ".git/config": "", ".git/a.o": ""}
+    files |= {"a.o": "", "config": "", "src/a.o": "", "src/keep.o": "", "src/gen/x": "", "src/b.c": ""}
+    for name, text in files.items():
+        (tmp_path / "work" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "work" / name).write_text(text)
+    await keeping.save_work(lambda: False)
+    archive = b"".join(record.payload for record in records(spool)[:-1])
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        packed = {info.name for info in tar if not info.isdir()}
+    assert packed == {".gitignore", "src/.gitignore", ".git/config", ".git/a.o", "src/keep.o", "src/b.c"}
+
+
 async def test_when_it_is_too_late_that_is_said(keeping: Keeping, tmp_path: Path, spool: Spool, said: Any) -> None:
     """Rather than that the sandbox is killed over it."""
     (tmp_path / "work/a").write_text("x")

@@ -1,14 +1,15 @@
 """The work tree: every change is seen, told for what it is, and only once."""
 
 import os
+import struct
 import subprocess
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandherd_worker.ignore import Ignored
 from sandherd_worker.tree import FileChange, WorkTree
 
 
@@ -16,6 +17,10 @@ from sandherd_worker.tree import FileChange, WorkTree
 def work(tmp_path: Path) -> Path:
     (tmp_path / "work").mkdir()
     return tmp_path / "work"
+
+
+def changes(tree: WorkTree) -> list[FileChange]:
+    return list(tree.changes())
 
 
 def look(tree: WorkTree) -> dict[str, tuple[str, int, int]]:
@@ -31,7 +36,7 @@ def started(work: Path) -> WorkTree:
 def test_what_was_there_before_is_no_change(work: Path) -> None:
     """Files put there before the agent starts are the base line."""
     (work / "a.txt").write_text("a\n")
-    assert started(work).changes() == []
+    assert changes(started(work)) == []
 
 
 def test_a_shells_edits_are_seen_for_what_they_are(work: Path) -> None:
@@ -42,13 +47,13 @@ def test_a_shells_edits_are_seen_for_what_they_are(work: Path) -> None:
     script = "echo three >> edit; sed -i s/one/ONE/ edit; rm gone; mkdir d; echo new > d/new"
     subprocess.run(script, shell=True, cwd=work, check=True)
     assert look(tree) == {"edit": ("modified", 2, 1), "gone": ("deleted", 0, 2), "d/new": ("created", 1, 0)}
-    assert tree.changes() == []
+    assert changes(tree) == []
 
 
 def test_a_file_written_again_within_the_same_tick_is_seen(work: Path, monkeypatch: Any) -> None:
     """Same size, same time stamps: only its content tells, and it is looked at."""
-    stamp = (time.time_ns(), 2, time.time_ns() + 10**12, 1)
-    monkeypatch.setattr("sandherd_worker.tree._signature", lambda _entry: stamp)
+    stamp = struct.pack("<qqQq", time.time_ns(), 2, 1, time.time_ns() + 10**12)
+    monkeypatch.setattr("sandherd_worker.tree.signature_of", lambda _entry: stamp)
     (work / "a").write_text("1\n")
     tree = started(work)
     for text in ("2\n", "3\n"):
@@ -62,7 +67,7 @@ def test_a_touch_is_no_change(work: Path) -> None:
     tree = started(work)
     os.utime(work / "a", (1, 1))
     (work / "a").chmod(0o600)
-    assert tree.changes() == []
+    assert changes(tree) == []
 
 
 def test_a_moved_file_is_told_as_renamed(work: Path) -> None:
@@ -70,8 +75,7 @@ def test_a_moved_file_is_told_as_renamed(work: Path) -> None:
     (work / "old.py").write_text("print(1)\n")
     tree = started(work)
     (work / "old.py").rename(work / "new.py")
-    changes = tree.changes()
-    assert [(one.kind, one.path, one.previous_path) for one in changes] == [("renamed", "new.py", "old.py")]
+    assert [(one.kind, one.path, one.previous_path) for one in changes(tree)] == [("renamed", "new.py", "old.py")]
 
 
 def test_links_pipes_and_unreadable_names_do_no_harm(work: Path) -> None:
@@ -81,12 +85,12 @@ def test_links_pipes_and_unreadable_names_do_no_harm(work: Path) -> None:
     (work / "loop").symlink_to(work)
     os.mkfifo(work / "pipe")
     (work / os.fsdecode(b"\xff\xfe")).write_text("x\n")
-    changes = {one.path: one for one in tree.changes()}
-    assert "pipe" not in changes
-    assert not any(path.startswith("loop/") for path in changes)
-    assert changes["link"].change.diff is not None
-    assert "/etc/passwd" in changes["link"].change.diff
-    assert "root:" not in changes["link"].change.diff
+    found = {one.path: one for one in tree.changes()}
+    assert "pipe" not in found
+    assert not any(path.startswith("loop/") for path in found)
+    assert found["link"].change.diff is not None
+    assert "/etc/passwd" in found["link"].change.diff
+    assert "root:" not in found["link"].change.diff
 
 
 def test_binary_and_large_files_are_seen_without_a_diff(work: Path) -> None:
@@ -114,51 +118,161 @@ def test_what_is_ignored_is_not_told_also_when_it_becomes_so(work: Path) -> None
     assert look(tree) == {".gitignore": ("created", 1, 0)}
 
 
-RULES = "*.log\n/top\nsub/*.tmp\ncache/\n!keep.log\n**/deep/x\na?c\n[0-9]z\nlogs/**\n# comment\n\n\\#hash\n"
-
-
-@pytest.mark.parametrize(
-    ("path", "directory", "ignored"),
-    [
-        ("a.log", False, True),
-        ("d/a.log", False, True),
-        ("keep.log", False, False),
-        ("top", False, True),
-        ("d/top", False, False),
-        ("sub/a.tmp", False, True),
-        ("d/sub/a.tmp", False, False),
-        ("cache", True, True),
-        ("d/cache", True, True),
-        ("cache", False, False),
-        ("p/deep/x", False, True),
-        ("deep/x", False, True),
-        ("abc", False, True),
-        ("abbc", False, False),
-        ("1z", False, True),
-        ("az", False, False),
-        ("logs/a/b", False, True),
-        ("#hash", False, True),
-        (".git", True, True),
-        ("d/__pycache__", True, True),
-    ],
-)
-def test_gitignores_rules(path: str, directory: bool, ignored: bool) -> None:
-    """The patterns mean what they mean to git."""
-    assert Ignored(RULES)(path, directory=directory) is ignored
-
-
-@pytest.mark.parametrize("rule", ["[", "[]", "[z-a]", "\\", "!", "/", "**", "***", "(", "+?", "{a,b}"])
-def test_a_senseless_rule_does_no_harm(rule: str) -> None:
-    """An agent may write anything into `.gitignore`."""
-    Ignored(rule)("a/b", directory=False)
-
-
 def test_earlier_contents_have_a_bound(work: Path, monkeypatch: Any) -> None:
     """Beyond it a change is still told, with the reason why its lines are not."""
     monkeypatch.setattr("sandherd_worker.tree._KEPT_BYTES", 10)
     (work / "a").write_text("0123456789abc\n")
     tree = started(work)
     (work / "a").write_text("changed it\n")
-    found: list[FileChange] = tree.changes()
+    found = changes(tree)
     assert [(one.kind, one.change.diff) for one in found] == [("modified", None)]
     assert "no earlier copy" in found[0].change.note
+
+
+def test_a_file_is_known_again_under_its_new_name(work: Path) -> None:
+    """Whatever it holds: nothing, what many hold, bytes, or too much to be read; and moved with its directory."""
+    for name, content in {"a/__init__.py": b"", "a/x.py": b"same\n", "a/y.py": b"same\n"}.items():
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_bytes(content)
+    (work / "a/image").write_bytes(b"\x89PNG\0" * 10)
+    with (work / "a/huge").open("wb") as file:
+        file.truncate(100 * 1024 * 1024)
+    tree = started(work)
+    (work / "a").rename(work / "b")
+    found = {one.path: (one.kind, one.previous_path, one.change.binary) for one in tree.changes()}
+    assert found == {
+        f"b/{name}": ("renamed", f"a/{name}", name in {"image", "huge"})
+        for name in ("__init__.py", "x.py", "y.py", "image", "huge")
+    }
+    assert changes(tree) == []
+
+
+def test_a_copy_that_replaces_its_original_is_a_renaming(work: Path) -> None:
+    """As git tells it: the content is the same, though the file is not."""
+    (work / "old").write_text("one\ntwo\n")
+    tree = started(work)
+    subprocess.run("cp old new; rm old", shell=True, cwd=work, check=True)
+    assert [(one.kind, one.path, one.previous_path) for one in changes(tree)] == [("renamed", "new", "old")]
+    (work / "new").write_text("one\nTWO\n")
+    assert look(tree) == {"new": ("modified", 1, 1)}
+
+
+def test_a_file_that_is_moved_over_another_ends_it(work: Path) -> None:
+    """The one is gone, the other has another content."""
+    (work / "a").write_text("a\n")
+    (work / "b").write_text("b\n")
+    tree = started(work)
+    (work / "a").replace(work / "b")
+    assert look(tree) == {"a": ("deleted", 0, 1), "b": ("modified", 1, 1)}
+
+
+def test_a_file_that_vanishes_in_the_middle_of_a_look_is_told_right(work: Path) -> None:
+    """A known one is deleted, a new one was never there; both are read only when it is their turn."""
+    (work / "known").write_text("k\n")
+    tree = started(work)
+    (work / "a").write_text("a\n")
+    (work / "known").write_text("other\n")
+    (work / "new").write_text("n\n")
+    looking = tree.changes()
+    first = next(looking)
+    (work / "known").unlink()
+    (work / "new").unlink()
+    rest = {one.path: one.kind for one in looking}
+    assert (first.path, first.kind) == ("a", "created")
+    assert rest == {"known": "deleted"}
+    assert changes(tree) == []
+
+
+def test_what_can_not_be_read_is_not_told_as_gone(work: Path, monkeypatch: Any) -> None:
+    """A directory without permission hides its files; a file without it is told once, with the reason for no diff."""
+    (work / "d" / "e").mkdir(parents=True)
+    (work / "d" / "e" / "f").write_text("f\n")
+    tree = started(work)
+    scandir = os.scandir
+
+    def refused(path: Path) -> Any:
+        if str(path).rstrip("/").endswith("/d"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    assert changes(tree) == []
+    monkeypatch.undo()
+    (work / "secret").write_text("s\n")
+    monkeypatch.setattr("sandherd_worker.tree.content_of", lambda _path, _signature: None)
+    assert [(one.path, one.kind, one.change.note) for one in tree.changes()] == [
+        ("secret", "created", "not read: 2 bytes")
+    ]
+    assert changes(tree) == []
+
+
+def test_a_file_of_100_mb_is_never_read_whole(work: Path) -> None:
+    """That it changes is told, with its size and whether it is binary; memory does not tell its size."""
+    tree = started(work)
+    with (work / "big").open("wb") as file:
+        file.truncate(100 * 1024 * 1024)
+    tracemalloc.start()
+    try:
+        [created] = tree.changes()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (created.kind, created.change.binary, created.change.note) == ("created", True, "not read: 104857600 bytes")
+    assert peak < 4 * 1024 * 1024
+
+
+def test_many_files_at_once_are_all_told_and_not_all_held(work: Path) -> None:
+    """Each is read when it is asked for: together they would weigh 64 MB."""
+    tree = started(work)
+    (work / "first").write_text("x" * 64_000 + "\n")
+    for number in range(1000):
+        (work / f"d{number % 100}").mkdir(exist_ok=True)
+        (work / f"d{number % 100}" / f"f{number}").hardlink_to(work / "first")
+    tracemalloc.start()
+    try:
+        told = sum(one.kind == "created" and one.change.added == 1 for one in tree.changes())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert told == 1001
+    assert peak < 16 * 1024 * 1024
+
+
+def test_beyond_a_bound_files_are_not_watched(work: Path, monkeypatch: Any) -> None:
+    """And it is known that there were more."""
+    monkeypatch.setattr("sandherd_worker.tree.MOST_FILES", 2)
+    for name in "abc":
+        (work / name).write_text(name)
+    tree = started(work)
+    assert tree.too_many
+    for name in "abc":
+        (work / name).write_text("changed")
+    assert len(changes(tree)) == 2
+
+
+def test_earlier_contents_take_no_more_room_than_they_need(work: Path) -> None:
+    """However often a file is written, and what it was is still known afterwards."""
+    (work / "other").write_text("other\n")
+    tree = started(work)
+    for number in range(40):
+        (work / "a").write_text(f"{number:99}\n" * 4000)
+        assert len(changes(tree)) == 1
+    assert tree._earlier._end < 2 * 1024 * 1024
+    (work / "a").write_text(f"{39:99}\n" * 3999)
+    (work / "other").unlink()
+    assert look(tree) == {"a": ("modified", 0, 1), "other": ("deleted", 0, 1)}
+
+
+def test_a_file_too_many_for_the_disk_is_told_without_a_diff(work: Path, monkeypatch: Any) -> None:
+    """The state directory may be full; what happens is told all the same."""
+    tree = started(work)
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    (work / "a").write_text("a\n")
+    assert look(tree) == {"a": ("created", 1, 0)}
+    (work / "a").write_text("b\n")
+    [changed] = changes(tree)
+    assert (changed.kind, changed.change.note) == ("modified", "no earlier copy was kept to compare with")

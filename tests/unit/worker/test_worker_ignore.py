@@ -1,0 +1,214 @@
+"""What is passed over is what git ignores: asked of git itself, and case by case."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandherd_worker.ignore import Ignored
+from sandherd_worker.tree import WorkTree
+
+with_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is what it is compared with")
+
+ATOMS = [
+    "a",
+    "b",
+    "foo",
+    "*",
+    "**",
+    "***",
+    "?",
+    "/",
+    "[ab]",
+    "[!a]",
+    "[^b]",
+    "[a-c]",
+    "\\a",
+    "\\",
+    "\\/",
+    "[[:alpha:]]",
+]
+ATOMS += [
+    "[]-]",
+    "x",
+    " ",
+    "\\ ",
+    "é",
+    "[",
+    "]",
+    "-",
+    "!",
+    "#",
+    "\t",
+    "\r",
+    "[[:nothing:]]",
+    "[/]",
+    "{a,b}",
+    "\\[",
+    ".",
+]
+PATTERN = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "", "!"]),
+    st.sampled_from(["", "", "/"]),
+    st.lists(st.sampled_from(ATOMS + ["/"] * 6), min_size=1, max_size=5).map("".join),
+    st.sampled_from(["", "", "/"]),
+)
+LIST = st.lists(PATTERN, max_size=4).map("\n".join)
+NAMES = ["a", "b", "x", "ab", "é", "c", "a b", "foox", ".a", "b]"]
+
+
+def git(*arguments: str, at: Path) -> bytes:
+    """What git says, whatever the configuration of who asks."""
+    clean = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    return subprocess.run(["git", *arguments], cwd=at, check=True, capture_output=True, env=clean).stdout
+
+
+def watched(work: Path, store: Path) -> set[str]:
+    tree = WorkTree(work, store)
+    found = {one.path for one in tree.changes()}
+    tree.close()
+    return found
+
+
+def ruled(root: Path, gitignore: str) -> Ignored:
+    (root / ".gitignore").write_text(gitignore)
+    ignored = Ignored()
+    ignored.read(root, "", [path.name for path in root.iterdir()])
+    return ignored
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: Any) -> Path:
+    """Two levels of directories, with files of all names in each."""
+    root: Path = tmp_path_factory.mktemp("repository")
+    git("init", "-q", at=root)
+    for folder in ("", "a", "b", "foo", "a/b", "a/foo", "b/a", "foo/x", "foo/ab"):
+        (root / folder).mkdir(exist_ok=True)
+    for folder in ("", "a", "b", "foo", "a/b", "a/foo", "b/a", "foo/x", "foo/ab"):
+        for name in NAMES:
+            if not (root / folder / name).exists():
+                (root / folder / name).touch()
+    return root
+
+
+@with_git
+@settings(max_examples=120, deadline=None)
+@given(top=LIST, inner=LIST, innermost=LIST, exclude=LIST)
+def test_what_is_watched_is_what_git_would_add(
+    repository: Path, top: str, inner: str, innermost: str, exclude: str
+) -> None:
+    """Negations, directories, globs, lists further down, and the repository's own list, in git's order."""
+    for path, text in {
+        ".gitignore": top, "a/.gitignore": inner, "a/b/.gitignore": innermost, ".git/info/exclude": exclude
+    }.items():  # fmt: skip
+        (repository / path).write_text(text, newline="")
+    told = git("ls-files", "-z", "--others", "--exclude-standard", at=repository)
+    expected = {os.fsdecode(path) for path in told.split(b"\0") if path}
+    assert watched(repository, repository.parent / "store") == expected
+
+
+RULES = "*.log\n/top\nsub/*.tmp\ncache/\n!keep.log\n**/deep/x\na?c\n[0-9]z\nlogs/**\n# comment\n\n\\#hash\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "ignored"),
+    [
+        ("a.log", False, True),
+        ("d/a.log", False, True),
+        ("keep.log", False, False),
+        ("top", False, True),
+        ("d/top", False, False),
+        ("sub/a.tmp", False, True),
+        ("d/sub/a.tmp", False, False),
+        ("cache", True, True),
+        ("d/cache", True, True),
+        ("cache", False, False),
+        ("p/deep/x", False, True),
+        ("deep/x", False, True),
+        ("abc", False, True),
+        ("abbc", False, False),
+        ("1z", False, True),
+        ("az", False, False),
+        ("logs/a/b", False, True),
+        ("#hash", False, True),
+        (".git", True, True),
+        ("d/__pycache__", True, True),
+    ],
+)
+def test_gitignores_rules(tmp_path: Path, path: str, directory: bool, ignored: bool) -> None:
+    """The patterns mean what they mean to git."""
+    assert ruled(tmp_path, RULES)(path, directory=directory) is ignored
+
+
+@pytest.mark.parametrize("rule", ["[", "[]", "[z-a]", "\\", "!", "/", "**", "***", "(", "+?", "{a,b}"])
+def test_a_senseless_rule_does_no_harm(tmp_path: Path, rule: str) -> None:
+    """An agent may write anything into `.gitignore`."""
+    ruled(tmp_path, rule)("a/b", directory=False)
+
+
+@pytest.mark.parametrize("stars", ["*a" * 60, "**/" * 60 + "b", "/x" + "*?" * 60 + "y", "**/a" * 30 + "/**/b"])
+def test_no_pattern_makes_the_worker_think_for_ever(tmp_path: Path, stars: str) -> None:
+    """What could be tried in very many ways is tried in one."""
+    assert not ruled(tmp_path, f"{stars}c")("/".join(["a" * 120] * 30) + "x", directory=False)
+
+
+@with_git
+def test_a_repository_within_another_has_its_own_rules(tmp_path: Path) -> None:
+    """Those of the outer one end at its door, and a new rule is heard of at the next look."""
+    work = tmp_path / "work"
+    (work / "inner/d").mkdir(parents=True)
+    for place in (work, work / "inner"):
+        git("init", "-q", at=place)
+    (work / ".gitignore").write_text("*.log\n")
+    (work / "inner/.git/info/exclude").write_text("*.tmp\n")
+    for name in ("a.log", "a.tmp", "inner/a.log", "inner/a.tmp", "inner/d/a.tmp"):
+        (work / name).touch()
+    tree = WorkTree(work, tmp_path / "store")
+    assert {one.path for one in tree.changes()} == {".gitignore", "a.tmp", "inner/a.log"}
+    (work / "inner/.git/info/exclude").write_text("*.log\n")
+    assert {(one.path, one.kind) for one in tree.changes()} == {
+        ("inner/a.tmp", "created"),
+        ("inner/d/a.tmp", "created"),
+    }
+    (work / "inner/a.log").unlink()
+    assert list(tree.changes()) == []
+
+
+@with_git
+def test_where_a_repository_keeps_its_own_files_nothing_is_watched(tmp_path: Path) -> None:
+    """Also if that is not called `.git`; its list of what to ignore is found there."""
+    work = tmp_path / "work"
+    work.mkdir()
+    git("init", "-q", "--separate-git-dir=meta", at=work)
+    (work / "meta/info/exclude").write_text("*.tmp\n")
+    for name in ("a.tmp", "b"):
+        (work / name).touch()
+    assert watched(work, tmp_path / "store") == {"b"}
+
+
+def test_no_list_is_read_from_outside_the_tree(tmp_path: Path) -> None:
+    """Neither by a link nor by a `.git` that leads away: what is in there is not the agent's to ask about."""
+    work, away = tmp_path / "work", tmp_path / "away"
+    (away / "info").mkdir(parents=True)
+    (away / "info/exclude").write_text("secret\n")
+    for number, made in enumerate(("link", "file", "exclude", "gitignore")):
+        place = work / str(number)
+        (place / ".git/info" if made == "exclude" else place).mkdir(parents=True)
+        (place / "secret").touch()
+        if made == "link":
+            (place / ".git").symlink_to(away)
+        elif made == "file":
+            (place / ".git").write_text(f"gitdir: {away}\n")
+        elif made == "exclude":
+            (place / ".git/info/exclude").symlink_to(away / "info/exclude")
+        else:
+            (place / ".gitignore").symlink_to(away / "info/exclude")
+    assert {path for path in watched(work, tmp_path / "store") if path.endswith("secret")} == {
+        f"{number}/secret" for number in range(4)
+    }
