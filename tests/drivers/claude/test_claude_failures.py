@@ -90,6 +90,7 @@ async def test_a_program_that_is_killed_is_told_apart(
     assert await driver.ended() == 0
     if ended_by == SIGKILL:
         assert (result["error_type"], broken["error_type"]) == ("signal", "sigkill")
+        assert driver.said("agent.usage")[0]["input_tokens"] == 100
     else:
         assert result["error_type"] in {"signal", "exit_status"}
     assert driver.said("driver.refused")[0]["message"] == message

@@ -42,6 +42,20 @@ def test_a_total_that_was_begun_anew_is_charged_whole() -> None:
     assert spending.charge(None, None) == []
 
 
+def test_a_turn_that_broke_off_has_tokens_and_no_price() -> None:
+    """Those of each answer once, as far as the answers said; totals that come after all make up for them."""
+    spending = Spending()
+    spending.answered("a1", "m", {"input_tokens": 100, "output_tokens": 1, "cache_read_input_tokens": None})
+    spending.answered("a1", "m", {"input_tokens": 100, "output_tokens": 5})
+    spending.answered("a2", "m", {"input_tokens": 50})
+    spending.answered("a3", "m", None)
+    tokens = {"input_tokens": 150, "output_tokens": 5, "cache_read_tokens": 0, "cache_write_tokens": 0}
+    assert spending.without_totals() == [{"model": "m", **tokens}]
+    spending.answered("a4", "m", {"input_tokens": 50})
+    spending.charge(0.1, {})
+    assert spending.without_totals() == []
+
+
 def test_what_was_charged_before_is_in_the_transcript(tmp_path: Path) -> None:
     """The last that was written down counts; what looks like it and isn't is passed over."""
     transcript = tmp_path / "t.jsonl"

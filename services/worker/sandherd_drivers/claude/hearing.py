@@ -71,6 +71,8 @@ class Hearing:
         """One message of the SDK."""
         kind = type(message).__name__
         if kind == "AssistantMessage":
+            if not message.error:
+                self._spending.answered(message.message_id, message.model, message.usage)
             self.say(self._telling.assistant(message))
         elif kind == "UserMessage":
             self._taken(message.uuid)
@@ -80,6 +82,11 @@ class Hearing:
             self._over(message)
         elif hasattr(message, "subtype"):
             await self._notice(message)
+
+    def broke_off(self) -> None:
+        """The turn will not come to its end."""
+        self.say(self._telling.answered())
+        self.say(("agent.usage", charge) for charge in self._spending.without_totals())
 
     def say(self, lines: Iterable[Line]) -> None:
         """Say events of this turn."""

@@ -158,6 +158,7 @@ class Session:
         code = error.exit_code if isinstance(error, ProcessError) else None
         kind = "sigkill" if code == _KILLED else "unknown" if code is None else "command_failed"
         text = f"the agent's program broke off: {error or 'it has ended'}"
+        hearing.broke_off()
         hearing.say([("agent.stream_error", {"error": text, "error_type": kind, "final_output_length": 0})])
         hearing.refuse_waiting("the agent has ended")
         by_signal = code is not None and code < 0
