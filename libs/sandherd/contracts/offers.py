@@ -9,6 +9,15 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt
 
 
+class KeptSession(BaseModel):
+    """An agent's session, as it was put by last."""
+
+    model_config = ConfigDict(frozen=True)
+
+    session_id: str
+    artifact: ArtifactRef
+
+
 class Previous(BaseModel):
     """The attempt before: why it failed, and what it left. References lie under its sandbox's subjects."""
 
@@ -21,4 +30,7 @@ class Previous(BaseModel):
     work: ArtifactRef | None = None
     """Its work tree, as a compressed tar archive."""
     transcript: ArtifactRef | None = None
+    """What its terminal showed."""
+    session: KeptSession | None = None
+    """What its agent can go on from, if it is restored."""
     use: Literal["offer", "restore"] = "offer"

@@ -65,6 +65,7 @@ def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, tu
     from sandherd_worker.harnesses.driver import DriverHarness
     from sandherd_worker.harnesses.driver_task import Around, Task
     from sandherd_worker.harnesses.program import Program
+    from sandherd_worker.previous import resume_of
     from sandherd_worker.sessions import DRIVER, Sessions
     from sandherd_worker.toolchains import interpreter, lay_drivers
 
@@ -89,6 +90,7 @@ def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, tu
         state_dir=state,
         harness=asked.model_dump(mode="json"),
         approvals=asked.approvals,
+        resume=resume_of(who),
     )
     return DriverHarness(Program(argv=argv, environment=found, work_dir=who.work_dir, said=spec.text), task, around)
 

@@ -4,14 +4,14 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from pydantic import ValidationError
 
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError
-from sandherd.contracts.offers import Previous
+from sandherd.contracts.offers import KeptSession, Previous
 from sandherd_worker.access.pieces import Exchange
 from sandherd_worker.archive import unpack
 from sandherd_worker.assignment import Assignment
@@ -20,6 +20,7 @@ from sandherd_worker.stopping import Stop
 from sandherd_worker.tasks import first_of
 
 PHASE: Final = "previous"
+_SESSION: Final = "session.previous"
 _SHARE: Final = 20
 """An unpacked work tree may weigh so many times what its archive may."""
 
@@ -39,6 +40,15 @@ async def take_over(given: Path, who: Assignment, line: Line, stop: Stop, say: S
     await first_of(_Taking(previous, who, line, say).take(), stop.asked())
 
 
+def resume_of(who: Assignment) -> dict[str, Any] | None:
+    """The session that the agent is to go on with, as a driver is told of it, if one was taken over."""
+    transcript = who.state_dir / _SESSION
+    if who.previous_file is None or not transcript.exists():
+        return None
+    session = Previous.model_validate_json(who.previous_file.read_bytes()).session
+    return {"session_id": session.session_id, "transcript": str(transcript), "fork": False} if session else None
+
+
 class _Taking:
     def __init__(self, previous: Previous, who: Assignment, line: Line, say: Say) -> None:
         self._previous, self._who, self._say = previous, who, say
@@ -52,9 +62,14 @@ class _Taking:
             await self._part("its story", None, lambda _: _tell(previous, beside))
             await self._part("its transcript", previous.transcript, lambda file: _copy(file, beside / "transcript"))
         if restores:
+            await self._session(previous.session)
             await self._part("its work tree", previous.work, lambda file: self._unpack(file, self._who.work_dir))
         elif beside is not None:
             await self._part("its work tree", previous.work, lambda file: self._unpack(file, beside / "work"))
+
+    async def _session(self, session: KeptSession | None) -> None:
+        if session is not None:
+            await self._part("its session", session.artifact, lambda file: _copy(file, self._who.state_dir / _SESSION))
 
     async def _part(self, what: str, reference: ArtifactRef | None, lay: Callable[[IO[bytes]], None]) -> None:
         try:

@@ -12,6 +12,7 @@ import pytest
 from sandherd.bus.connection import Bus
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.names import new_name
+from sandherd.contracts.offers import KeptSession, Previous
 from sandherd.contracts.principals import Principal
 from sandherd.stack.broker import Broker
 from sandherd_worker.exits import ExitCode
@@ -28,8 +29,9 @@ def driven(sandbox: Any, tmp_path: Path) -> Driven:
     def make(*task: str, **fields: Any) -> Any:
         packages = tmp_path / "packages"
         python = tmp_path / "toolchains" / "acp" / "bin" / "python"
-        python.parent.mkdir(parents=True)
-        packages.mkdir()
+        python.parent.mkdir(parents=True, exist_ok=True)
+        packages.mkdir(exist_ok=True)
+        (packages / "echo_driver").unlink(missing_ok=True)
         (packages / "echo_driver").symlink_to(ECHO)
         # The worker starts `sandherd_drivers.acp`; this interpreter has another one of that name.
         python.write_text(
@@ -138,3 +140,35 @@ async def test_without_its_sdk_an_agent_fails_to_start(driven: Driven) -> None:
     (failed,) = [event.data for event in await sandbox.events() if event.type == "agent.failed"]
     assert failed.error_type == "start"
     assert "`sandherd harness install acp`" in failed.error
+
+
+@pytest.mark.parametrize(("use", "resumed"), [("restore", True), ("offer", False)])
+async def test_the_next_attempt_goes_on_with_the_session(
+    driven: Driven, tmp_path: Path, use: str, resumed: bool
+) -> None:
+    """Where the work tree is restored, the agent gets the session that the lost attempt has put by; else it begins."""
+    sandbox = driven("say one", "fail it is not my day")
+    assert await sandbox.run() == ExitCode.DRAINED
+    saved = next(one.data for one in await sandbox.events("transcript_saved") if one.data.session_id)
+    previous = Previous(
+        attempt=1,
+        sandbox=sandbox.name,
+        session=KeptSession(session_id=saved.session_id, artifact=saved.artifact),
+        use=use,  # type: ignore[arg-type]
+    )
+    sandbox = _another(sandbox, tmp_path / "second")
+    driven("say two")
+    (sandbox.state / "previous.json").write_text(previous.model_dump_json())
+    variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
+    assert await sandbox.run(**variables) == ExitCode.DRAINED
+    said = [event.data.content for event in await sandbox.events("message")]
+    assert said == (["resumed session-1: turn 1\n", "two"] if resumed else ["two"])
+
+
+def _another(sandbox: Any, home: Path) -> Any:
+    """A new sandbox beside the first."""
+    sandbox.name = new_name("sbx")
+    sandbox.work, sandbox.state = home / "work", home / "state"
+    sandbox.work.mkdir(parents=True)
+    sandbox.state.mkdir()
+    return sandbox

@@ -14,6 +14,7 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
 from sandherd.contracts.failures import TRANSIENT, ErrorType
+from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.specs import Limits
 from sandherd.contracts.states import TaskState, TransitionRefusedError
 from sandherd.telemetry.metrics import Meters
@@ -166,6 +167,16 @@ def test_an_attempt_fails_once() -> None:
     second = of_task.attempt_failed(running(pending(Terms(max_attempts=1))), "lost", "sandbox_lost", NOW)
     with pytest.raises(TransitionRefusedError):
         of_task.attempt_failed(second, "lost", "sandbox_lost", NOW)
+
+
+def test_the_session_of_an_attempt_is_kept_for_the_next() -> None:
+    """The last that it has put by, beside what its terminal showed; a new attempt has none of its own yet."""
+    first, last = (KeptSession(session_id=name, artifact=artifact()) for name in ("s1", "s2"))
+    begun = of_task.left(of_task.left(running(), "sbx-1", {"session": first}), "sbx-1", {"session": last})
+    second = of_task.attempt_failed(begun, "lost", "worker_lost", NOW)
+    assert second.previous is not None
+    assert (second.previous.session, second.previous.transcript, second.session) == (last, None, None)
+    assert TaskRecord.model_validate_json(second.model_dump_json(exclude_defaults=True)) == second
 
 
 def test_what_an_attempt_puts_by_is_kept_for_the_next() -> None:

@@ -8,6 +8,7 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
+from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import ARTIFACT
@@ -90,7 +91,7 @@ class Agents:
         if not lies_with(saved.artifact, sandbox):
             self._late(event, "not_its_own")
             return
-        left = {"work" if isinstance(saved, AgentWorkSaved) else "transcript": saved.artifact}
+        left = _left(saved, saved.artifact)
         held = await self._live.change_task_of(sandbox, lambda task: of_task.left(task, sandbox.sandbox, left))
         if held and not of_task.has_left(held.record, sandbox.sandbox):
             self._late(event, "old_attempt")
@@ -132,3 +133,11 @@ def lateness(event: Envelope[EventData], sandbox: SandboxRecord, task: TaskRecor
     if isinstance(event.data, AgentStarted) and task.state is not TaskState.ASSIGNED:
         return "repeated"
     return None
+
+
+def _left(saved: AgentWorkSaved | AgentTranscriptSaved, artifact: ArtifactRef) -> dict[str, ArtifactRef | KeptSession]:
+    if isinstance(saved, AgentWorkSaved):
+        return {"work": artifact}
+    if saved.session_id is None:
+        return {"transcript": artifact}
+    return {"session": KeptSession(session_id=saved.session_id, artifact=artifact)}

@@ -1,5 +1,6 @@
 """What becomes of a task, as pure functions: a record and a fact in, the next record out."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from sandherd.contracts.events.lifecycle import (
     TaskRunning,
     TaskSubmitted,
 )
+from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.states import TaskState
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.retry import may_again, tried_again
@@ -124,8 +126,8 @@ def failed(
     return moved.saying(now, said).forgetting()
 
 
-def left(record: TaskRecord, sandbox: str, what: dict[str, ArtifactRef]) -> TaskRecord:
-    """This sandbox has put something by: its `work` or its `transcript`. Only the last attempt's is of use."""
+def left(record: TaskRecord, sandbox: str, what: Mapping[str, ArtifactRef | KeptSession]) -> TaskRecord:
+    """This sandbox has put by its `work`, `transcript` or `session`. Only the last attempt's is of use."""
     if not has_left(record, sandbox):
         return record
     if record.sandbox == sandbox:

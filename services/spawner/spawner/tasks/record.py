@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 from sandherd.contracts.commands import Limits, TaskSpec
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.offers import Previous
+from sandherd.contracts.offers import KeptSession, Previous
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TASK_ENDED, TaskState, checked
 from spawner.records.record import Record
@@ -58,6 +58,8 @@ class TaskRecord(Record):
     """What the current attempt has put by of its work tree, for the next one."""
     transcript: ArtifactRef | None = None
     """The same of what was said."""
+    session: KeptSession | None = None
+    """The same of what its agent remembers."""
     scheduled_by: int = 0
     """The fencing token of the scheduler that wrote it last: one with an older token may not write it any more."""
     sandbox: SafeName | None = None

@@ -87,6 +87,7 @@ def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: 
         sandbox=None,
         work=None,
         transcript=None,
+        session=None,
         assigned_at=None,
         started_at=None,
         ended_at=None,
@@ -107,5 +108,6 @@ def _left_by(ended: TaskRecord) -> Previous | None:
         error_type=ended.error_type,
         work=ended.work,
         transcript=ended.transcript,
+        session=ended.session,
         use=ended.spec.on_retry,
     )

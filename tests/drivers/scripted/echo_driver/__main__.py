@@ -36,6 +36,9 @@ class Echo:
             match command:
                 case Begin():
                     self._state = Path(command.state_dir)
+                    if command.resume is not None:
+                        told = f"resumed {command.resume.session_id}: {Path(command.resume.transcript).read_text()}"
+                        self._wire.event("agent.message", content=told, content_length=len(told))
                     self._turns.put_nowait(command.task)
                     working = asyncio.create_task(self._work())
                 case Message():
