@@ -1,19 +1,16 @@
 """Drivers without a worker, each under the interpreter that has its SDK."""
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandherd.client.toolchains import install, lock_of
 from tests.drivers.driver_process import DriverProcess
+from tests.drivers.toolchains import TOOLCHAINS, interpreter
 
-BUILD = Path(__file__).parents[2] / "build"
-TOOLCHAINS = BUILD / "toolchains"
-UV = BUILD / "uv" / "bin"
+__all__ = ["TOOLCHAINS", "StartDriver"]
+
 
 StartDriver = Callable[..., Awaitable[DriverProcess]]
 
@@ -21,18 +18,7 @@ StartDriver = Callable[..., Awaitable[DriverProcess]]
 @pytest.fixture(scope="session")
 def toolchain() -> Callable[[str], Path]:
     """The interpreter of a kind's toolchain, installed from its lock if it is not there; it is kept in `build`."""
-    path = os.pathsep.join((str(UV), os.environ.get("PATH", "")))
-
-    def find(kind: str) -> Path:
-        python = TOOLCHAINS / kind / "bin" / "python"
-        if python.exists():
-            return python
-        TOOLCHAINS.mkdir(parents=True, exist_ok=True)
-        with (TOOLCHAINS / f".{kind}.lock").open("w") as only_one:
-            flock(only_one, LOCK_EX)
-            return python if python.exists() else install(kind, TOOLCHAINS, lock_of(kind), {**os.environ, "PATH": path})
-
-    return find
+    return interpreter
 
 
 @pytest.fixture

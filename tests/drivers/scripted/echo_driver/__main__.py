@@ -35,10 +35,7 @@ class Echo:
         async for command in self._wire.commands():
             match command:
                 case Begin():
-                    self._state = Path(command.state_dir)
-                    if command.resume is not None:
-                        told = f"resumed {command.resume.session_id}: {Path(command.resume.transcript).read_text()}"
-                        self._wire.event("agent.message", content=told, content_length=len(told))
+                    self._begin(command)
                     self._turns.put_nowait(command.task)
                     working = asyncio.create_task(self._work())
                 case Message():
@@ -53,6 +50,12 @@ class Echo:
             working.cancel()
         if self._turn:
             self._keep("the end")
+
+    def _begin(self, begin: Begin) -> None:
+        self._state = Path(begin.state_dir)
+        if begin.resume is not None:
+            told = f"resumed {begin.resume.session_id}: {Path(begin.resume.transcript).read_text()}"
+            self._wire.event("agent.message", content=told, content_length=len(told))
 
     def _hear(self, message: Message) -> None:
         if message.content == "no":

@@ -1,0 +1,23 @@
+"""The SDKs of agents for tests: installed from their locks once, and kept in `build`."""
+
+import os
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+
+from sandherd.client.toolchains import install, lock_of
+
+BUILD = Path(__file__).parents[2] / "build"
+TOOLCHAINS = BUILD / "toolchains"
+UV = BUILD / "uv" / "bin"
+
+
+def interpreter(kind: str) -> Path:
+    """The Python that has the SDK for a kind of agent."""
+    python = TOOLCHAINS / kind / "bin" / "python"
+    if python.exists():
+        return python
+    TOOLCHAINS.mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join((str(UV), os.environ.get("PATH", "")))
+    with (TOOLCHAINS / f".{kind}.lock").open("w") as only_one:
+        flock(only_one, LOCK_EX)
+        return python if python.exists() else install(kind, TOOLCHAINS, lock_of(kind), {**os.environ, "PATH": path})

@@ -1,0 +1,31 @@
+"""A whole worker with a real ACP agent: our driver, the protocol's library, and an agent behind it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd_worker.exits import ExitCode
+from tests.drivers.toolchains import TOOLCHAINS, interpreter
+
+AGENT = Path(__file__).parents[2] / "drivers" / "acp" / "scripted_agent.py"
+
+pytestmark = pytest.mark.agents
+
+
+async def test_an_agent_behind_a_protocol_is_told_from_its_start_to_its_end(sandbox: Any) -> None:
+    """Its words, tool calls and usage are events, in order and without a gap, and there is one end."""
+    python = interpreter("acp")
+    task = 'say Hello\ntool t1 execute {"command": "ls"}\ndone t1 a.py\ncost 0.25\ntokens 30 4\nsay Done'
+    spec = {"text": task, "harness": {"kind": "acp", "argv": [str(python), str(AGENT)]}}
+    (sandbox.state / "task.json").write_text(json.dumps(spec))
+    sandbox.environment["SANDHERD_TOOLCHAINS"] = str(TOOLCHAINS)
+    assert await sandbox.run() == ExitCode.DRAINED
+    events = await sandbox.events()
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    told = [event.type.removeprefix("agent.") for event in events]
+    kinds = ["message", "tool_use", "tool_result", "message", "usage", "completed"]
+    assert [kind for kind in told if kind in {*kinds, "failed"}] == kinds
+    completed = (await sandbox.event("completed")).data
+    assert (completed.cost_micro_usd, completed.output_tokens, completed.final_output) == (250_000, 4, "Done")
