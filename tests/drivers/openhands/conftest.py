@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.drivers.conftest import TOOLCHAINS, StartDriver
+from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import DriverProcess
 from tests.models.openai import OpenAIModel, openai_model
 
@@ -60,7 +60,9 @@ async def model() -> AsyncIterator[OpenAIModel]:
 
 
 @pytest.fixture
-async def openhands(start_driver: StartDriver, model: OpenAIModel) -> AsyncIterator[StartOpenHands]:
+async def openhands(
+    start_driver: StartDriver, toolchain: Callable[[str], Path], model: OpenAIModel
+) -> AsyncIterator[StartOpenHands]:
     """Starts the driver and gives it a task, with what else the harness says: `max_iterations=2`.
 
     Where a test leaves its driver running, that is killed, and its terminal, which nobody is the parent of.
@@ -74,9 +76,6 @@ async def openhands(start_driver: StartDriver, model: OpenAIModel) -> AsyncItera
         resume: Mapping[str, Any] | None = None,
         **harness: Any,
     ) -> DriverProcess:
-        python = TOOLCHAINS / "openhands" / "bin" / "python"
-        if not python.exists():
-            pytest.fail(f"{python} is missing: these tests need the real SDK")
         variables = {
             "LLM_MODEL": "openai/scripted",
             "LLM_BASE_URL": model.url,
@@ -86,7 +85,7 @@ async def openhands(start_driver: StartDriver, model: OpenAIModel) -> AsyncItera
             "LLM_NUM_RETRIES": "0",
             **(env or {}),
         }
-        driver = await start_driver("openhands", python=python, env=variables)
+        driver = await start_driver("openhands", python=toolchain("openhands"), env=variables)
         drivers.append(driver)
         driver.begin(task, {"kind": "openhands", **harness}, resume)
         return driver

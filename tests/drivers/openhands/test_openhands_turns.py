@@ -61,6 +61,7 @@ async def test_a_task_is_done_and_told(openhands: StartOpenHands, model: OpenAIM
     assert processes(driver), "the terminal is still there"
     assert await driver.stop() == 0
     assert processes(driver) == []
+    assert {path.name for path in driver.home.iterdir()} == {"work", "state"}
     _the_transcript_is_whole(driver, ["Thank you.", "You are welcome."])
     assert model.aside == []
 
@@ -75,7 +76,8 @@ def edit(words: str) -> Call:
 
 def _the_tools_have_worked(driver: DriverProcess) -> None:
     assert (driver.work_dir / "notes.txt").read_text() == "two\n"
-    assert [path.name for path in driver.work_dir.iterdir()] == ["notes.txt"], "nothing of the SDK's lies about"
+    assert [path.name for path in driver.work_dir.iterdir()] == ["notes.txt"]
+    assert {path.name for path in driver.home.iterdir()} == {"work", "state"}, "nothing of the SDK's lies about"
     assert [line["tool"] for line in driver.said("agent.tool_use")] == ["terminal", "file_editor", "ask_human"]
     assert "yes to this?" in driver.said("agent.tool_result")[2]["result"]
     ran = tool(driver, "agent.tool_result", "call_write")
