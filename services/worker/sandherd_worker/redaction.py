@@ -98,6 +98,11 @@ class StreamRedactor:
         """All that is left."""
         return self._release(len(self._held))
 
+    def abandon(self) -> str:
+        """What has not gone out yet, as it came, and will not."""
+        held, self._held = self._held, ""
+        return held
+
     def _release(self, end: int) -> str:
         out, self._held = self._held[:end], self._held[end:]
         return self._redactor.text(out)

@@ -12,6 +12,7 @@ from sandherd_worker.access.launching import Launch, Launched, launch
 from sandherd_worker.access.log import Log, Stream
 from sandherd_worker.emitter import now
 from sandherd_worker.families import Families
+from sandherd_worker.harnesses.cutting import Allowance
 from sandherd_worker.harnesses.output import Output, Pace
 from sandherd_worker.processes import Reaper, end, send
 from sandherd_worker.redaction import Redactor
@@ -132,7 +133,7 @@ class Command:
             self.log.add(stream, text.encode("utf-8", "surrogateescape"))
             self._tell()
 
-        return Output(redactor, keep, Pace(_RATE, _RATE), together=0.0)
+        return Output(redactor, keep, Pace(_RATE, _RATE), together=0.0, allowance=Allowance.unbounded())
 
     async def _watch_the_clock(self) -> None:
         await asyncio.sleep(self.asked.timeout_seconds)
