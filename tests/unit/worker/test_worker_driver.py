@@ -252,7 +252,8 @@ async def test_a_driver_that_dies_after_its_task_changes_nothing(
     await harness.start()
     done = await harness.done()
     await harness.inject(message("die"))
-    assert await harness.ended() == done
+    await harness.ended()
+    assert await harness.done() == done
     assert "stream_error" in listener.types()
     assert worker.turns[-1] == (2, False)
     assert not harness.follows_up
