@@ -20,7 +20,7 @@ from rich.table import Table
 
 from sandherd.client import Context, Herd
 from sandherd.stack.control import down, up
-from tests.bench import delivery, queueing, scheduling, spawning, starting
+from tests.bench import delivery, queueing, scheduling, spawning, starting, watching
 from tests.bench.agents import listening_agent
 from tests.bench.delivery import Spread
 
@@ -95,11 +95,22 @@ async def of_the_queue() -> dict[str, Figure]:
     }  # fmt: skip
 
 
+async def of_the_worker() -> dict[str, Figure]:
+    """What a worker costs beside its agent."""
+    idle, empty = await watching.measure_idle_tree()
+    return {
+        "worker.idle_tree": {
+            "value": round(idle * 100, 2), "unit": "% of a core", "baseline": round(empty * 100, 2),
+            "ratio": round(idle / empty, 2),
+        },
+    }  # fmt: skip
+
+
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
     from tests.bench import ingest
 
-    return await ingest.figures(rate, latency) | await on_the_stack() | await of_the_queue()
+    return await ingest.figures(rate, latency) | await of_the_worker() | await on_the_stack() | await of_the_queue()
 
 
 def show(figures: Mapping[str, Figure], seconds: float) -> None:
