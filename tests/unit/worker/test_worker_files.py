@@ -59,11 +59,10 @@ async def test_a_change_before_the_watch_has_begun_is_told_soon(
     await tracker.finish()
 
 
-async def test_a_flood_of_files_is_told_whole(
-    tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, eventually: Any
-) -> None:
+async def test_a_flood_of_files_is_told_whole(tmp_path: Path, listener: Any, emitter: Any, eventually: Any) -> None:
     """10,000 files at once, then moved with their folder: each is told once, and the second time as what it is."""
-    tracker = tracking()
+    (tmp_path / "work").mkdir()
+    tracker = FileTracker(tmp_path / "work", tmp_path / "shadow", Redactor(), listener.say, emitter.put_aside)
     await tracker.start()
     (tmp_path / "work/a").mkdir()
     for number in range(10_000):
