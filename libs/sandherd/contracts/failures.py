@@ -15,6 +15,8 @@ class ErrorType(StrEnum):
     """The agent's program took more memory than it may."""
     START = "start"
     """The agent's program could not be started."""
+    LIMIT_REACHED = "limit_reached"
+    """The agent went round, and came to one of its limits (`stop_reason`) before its work was done."""
     WORKER_LOST = "worker_lost"
     """The worker ended without an end of its task."""
     STOPPED = "stopped"

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import AnyHarness, Argument, Text
 from sandherd.contracts.names import SafeName
@@ -86,6 +87,8 @@ class TaskSpec(SandboxSpec):
 
     text: Text
     harness: AnyHarness
+    continuous: Continuous | None = None
+    """Going round until the work is judged to be done. None: the agent does its task once."""
     linger_seconds: Annotated[int, Field(ge=0, le=_DAY)] = 0
     """How long the sandbox stays for follow-up messages after the agent is done."""
     priority: Priority = "normal"

@@ -20,6 +20,15 @@ Turned = Callable[[int, bool], Awaitable[None]]
 
 def make_harness(spec: TaskSpec, parts: Parts, voice: Voice, turned: Turned) -> Harness:
     """The harness for this task. Raises `NoToolchainError`, and `OSError` if what it needs can't be laid out."""
+    if spec.continuous is None:
+        return make_once(spec, parts, voice, turned)
+    from sandherd_worker.continuous.making import make_rounds
+
+    return make_rounds(spec, spec.continuous, parts, voice, turned)
+
+
+def make_once(spec: TaskSpec, parts: Parts, voice: Voice, turned: Turned) -> Harness:
+    """The same for an agent that does its task once, whatever the spec says of that. Raises the same."""
     if isinstance(spec.harness, CommandHarness):
         return _command(spec, spec.harness, parts, voice)
     return _driver(spec, spec.harness, parts, voice, turned)

@@ -237,6 +237,7 @@ class Attempt:
             **ended.used,
         }
         if ended.error_type is None:
-            return AgentCompleted.model_validate({**facts, "agent_type": self._spec.harness.kind})
+            done = {"agent_type": self._spec.harness.kind, "validation_passed": ended.validation_passed}
+            return AgentCompleted.model_validate({**facts, **done})
         failure = {"error": ended.error, "error_type": ended.error_type, "signal": ended.signal}
         return AgentFailed.model_validate({**facts, **failure})

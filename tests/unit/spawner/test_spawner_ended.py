@@ -26,6 +26,7 @@ def submission(**changes: object) -> Envelope[SubmitTask]:
         "harness": CommandHarness(argv=["curl", f"-Htoken:{SECRET}"]),
         "env": {"TOKEN": SECRET, "PIN": SHORT, "URL": f"http://h/?t={SECRET}", "LEVEL": "info"},
         "secret_env": frozenset({"TOKEN", "PIN"}),
+        "continuous": {"validation": {"command": f"check {SECRET}"}, "completion_signal": SHORT},
         "files": {"key.txt": f"{SECRET} in a file"},
     }
     spec = TaskSpec(**{**given, **changes})  # type: ignore[arg-type]

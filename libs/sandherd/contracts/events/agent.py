@@ -225,7 +225,9 @@ class AgentFailed(Outcome):
     terminal: ClassVar[bool] = True
     success: Literal[False] = False
     error: str
-    error_type: Literal["exit_status", "signal", "out_of_memory", "start", "worker_lost", "stopped", "internal"]
+    error_type: Literal[
+        "exit_status", "signal", "out_of_memory", "start", "limit_reached", "worker_lost", "stopped", "internal"
+    ]
     signal: Whole | None = None
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.harnesses import words
 
 MARK: Final = "[redacted]"
@@ -22,10 +23,17 @@ def forgotten(spec: TaskSpec) -> TaskSpec:
         update={
             "text": hidden(spec.text, spec),
             "harness": spec.harness.model_copy(update=hidden(words(spec.harness), spec)),
+            "continuous": _without(spec),
             "env": {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()},
             "files": dict.fromkeys(spec.files, ""),
         }
     )
+
+
+def _without(spec: TaskSpec) -> Continuous | None:
+    if spec.continuous is None:
+        return None
+    return Continuous.model_validate(hidden(spec.continuous.model_dump(), spec))
 
 
 def _replaced(value: Any, secrets: list[str]) -> Any:

@@ -55,6 +55,7 @@ class DriverHarness:
         self._turn = 1
         self._session: str | None = None
         self._stopped = False
+        self._broke: Ended | None = None
         self._running: Running | None = None
         self._attending: asyncio.Task[None] | None = None
         self._done: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
@@ -81,10 +82,13 @@ class DriverHarness:
         return await asyncio.shield(self._done)
 
     async def ended(self) -> Ended:
-        """Wait until the driver and all it has started are gone, and everything they said is said."""
+        """Wait until the driver and all it has started are gone, and everything they said is said.
+
+        A driver that breaks when it has done its task has not ended as the task has.
+        """
         if self._attending is not None:
             await asyncio.shield(self._attending)
-        return await self.done()
+        return self._broke or await self.done()
 
     @property
     def follows_up(self) -> bool:
@@ -230,5 +234,6 @@ class DriverHarness:
             )
         self._conclusion.close()
         if self._done.done() and not self._stopped:
+            self._broke = ended if ended.error_type is not None else None
             await self._around.turned(self._turn, False)
         self._conclude(replace(ended, session_id=self._session))

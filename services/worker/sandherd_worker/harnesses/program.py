@@ -38,6 +38,7 @@ class Running:
     def __init__(self, process: subprocess.Popen[bytes], exit: asyncio.Future[int]) -> None:
         self.exit = exit
         """Its exit code, or the negative number of the signal that ended it."""
+        self.leader = process.pid
         self.output = asyncio.StreamReader(CHUNK_BYTES)
         self.events = asyncio.StreamReader(LONGEST_LINE)
         self._process = process
