@@ -19,6 +19,16 @@ from sandherd.client.cli.options import (
     SecretEnv,
     example,
 )
+from sandherd.client.cli.rounds import (
+    CheckTimeout,
+    MaxCost,
+    MaxDuration,
+    MaxErrors,
+    MaxIterations,
+    Until,
+    UntilSaid,
+    rounds,
+)
 from sandherd.contracts.failures import ErrorType
 
 if TYPE_CHECKING:
@@ -28,6 +38,7 @@ RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
     'sandherd run "Fix the failing test" --harness claude --secret-env ANTHROPIC_API_KEY',
+    'sandherd run "Make the tests pass" --until "make test" --max-iterations 5 --harness claude',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
 )
 SEND_EXAMPLE = example(
@@ -81,6 +92,13 @@ def run(  # noqa: PLR0913  # one parameter per option
     on_retry: Annotated[
         OnRetry, typer.Option("--on-retry", help="The last attempt's work tree: beside the new one, or as the new one.")
     ] = OnRetry.OFFER,
+    until: Until = None,
+    until_said: UntilSaid = None,
+    check_timeout: CheckTimeout = None,
+    max_iterations: MaxIterations = None,
+    max_cost: MaxCost = None,
+    max_duration: MaxDuration = None,
+    max_errors: MaxErrors = None,
     linger: Annotated[
         int, typer.Option("--linger", metavar="SECONDS", help="Keep the sandbox so long for messages.", min=0)
     ] = 0,
@@ -116,6 +134,15 @@ def run(  # noqa: PLR0913  # one parameter per option
         task_timeout=task_timeout,
         retry_also=retry_also or [],
         on_retry=on_retry,
+        rounds=rounds(
+            until=until,
+            until_said=until_said,
+            check_timeout=check_timeout,
+            iterations=max_iterations,
+            cost=max_cost,
+            duration=max_duration,
+            errors=max_errors,
+        ),
     )
     most = memory_of(memory)
     return talk(ctx, lambda herd: running.run(herd, task, output, follow=follow, memory=most), project=project)

@@ -29,6 +29,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
     task_timeout: str | None = None,
     attempts: int | None = None,
     retry_also: Sequence[ErrorType] = (),
+    rounds: Mapping[str, Any] | None = None,
     **same: Any,
 ) -> TaskSpec:
     """The task that a command line means; `same` is what is called so in a spec, too.
@@ -48,6 +49,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
         attempt_seconds=None if attempt_timeout is None else seconds(attempt_timeout, "--attempt-timeout"),
         task_seconds=None if task_timeout is None else seconds(task_timeout, "--task-timeout"),
         retry={"max_attempts": attempts, "also": frozenset(retry_also)},
+        continuous=rounds,
         **same,
     )
 
