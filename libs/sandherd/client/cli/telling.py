@@ -27,6 +27,8 @@ _COLOURS: Final = {
     "task.timed_out": "yellow",
     "sandbox.paused": "yellow",
     "agent.approval_requested": "yellow",
+    "agent.iteration_failed": "red",
+    "agent.iteration_validated": "yellow",
     "agent.error": "red",
     "agent.stream_error": "red",
     "agent.tool_use": "cyan",
@@ -97,6 +99,12 @@ def ending(data: Any) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def judged(data: Any) -> str:
+    """What was found of an iteration's work, and why it is the last one."""
+    found = "valid" if data.passed else f"not valid: {', '.join(data.errors)}"
+    return f"iteration {data.iteration_num}: {found}" + (f"; {data.stop_reason}" if data.stop_reason else "")
+
+
 def again(data: Any) -> str:
     """That a task is tried once more: why, and when."""
     who = f", asked for by {data.requested_by}" if data.requested_by else ""
@@ -157,6 +165,10 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "agent.approval_requested": lambda d: f"{d.approval_id}: {call(d.tool, d.input)}",
     "agent.tool_completed": lambda d: f"{d.tool}" + (f" in {d.duration_ms:.0f} ms" if d.duration_ms else ""),
     "agent.tool_result": lambda d: ("error: " if d.is_error else "") + d.result,
+    "agent.iteration_started": lambda d: f"iteration {d.iteration_num}: {d.prompt_preview or ''}",
+    "agent.iteration_completed": lambda d: f"iteration {d.iteration_num}, {d.total_cost_micro_usd / 1e6:.4f} $ so far",
+    "agent.iteration_failed": lambda d: f"iteration {d.iteration_num}: {d.error}",
+    "agent.iteration_validated": judged,
     "agent.file_edited": edit,
     "agent.heartbeat": lambda d: f"{d.status}, {d.event_count} events, {d.spool_depth} not yet acknowledged",
     "agent.error": lambda d: d.error,

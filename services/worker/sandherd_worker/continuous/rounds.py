@@ -234,8 +234,8 @@ class Rounds:
         return replace(
             ended,
             turns=max(1, self._hearing.turns),
-            exit_code=self._last.exit_code,
-            signal=self._last.signal if ended.error_type is not None else None,
+            exit_code=self._last.exit_code if ended.error_type == self._last.error_type else None,
+            signal=self._last.signal if ended.error_type == self._last.error_type else None,
             final_output=self._hearing.words or self._last.final_output,
             session_id=self._last.session_id,
             used=self._hearing.totals,
