@@ -4,11 +4,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from sandherd.contracts.harnesses import Argument, CommandHarness, Text
+from sandherd.contracts.harnesses import Argument, CommandHarness, EnvName, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.specs import (
     MAX_FILES_BYTES,
-    EnvName,
     Limits,
     RelativePath,
     Retry,

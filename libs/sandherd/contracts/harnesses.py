@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.quantities import MicroDollars
 
@@ -16,6 +16,8 @@ ToolName = Annotated[str, StringConstraints(min_length=1, max_length=200, patter
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x20\x7f]*$")]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00-\x20\x7f]*$")]
 Argv = Annotated[list[Argument], Field(max_length=256)]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
+ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 Verdict = Literal["allow", "ask", "deny"]
 
@@ -40,6 +42,39 @@ class Approvals(BaseModel):
         return {self.otherwise, *self.tools.values()} == {"allow"}
 
 
+class McpServer(BaseModel):
+    """A program that offers an agent further tools: the Model Context Protocol on standard input and output."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    command: Annotated[Argument, Field(min_length=1)]
+    args: Argv = Field(default_factory=list)
+    env: dict[EnvName, Argument] = Field(default_factory=dict)
+    """Variables for it alone. A secret has no place here."""
+    secret_env: frozenset[EnvName] = frozenset()
+    """Names of variables of the task that it is given, with their values."""
+
+
+McpServers = Annotated[dict[ServerName, McpServer], Field(max_length=32)]
+HERD_SERVER: Final = "sandherd"
+"""The server of the herd's own tools: `send_message`, `list_peers` and `ask_human`."""
+
+
+def _not_ours(servers: McpServers) -> McpServers:
+    if HERD_SERVER in servers:
+        raise ValueError(f"{HERD_SERVER} is the name of the herd's own tools; call this server otherwise")
+    return servers
+
+
+class Offering(BaseModel):
+    """What agents have in common that take tools by the Model Context Protocol."""
+
+    mcp_servers: Annotated[McpServers, AfterValidator(_not_ours)] = Field(default_factory=dict)
+    """Further tools for the agent, by the name of their server."""
+    herd_tools: bool = True
+    """Whether it may send messages to the other agents of its project, list them, and ask a person."""
+
+
 class CommandHarness(BaseModel):
     """Any program: it runs in the work tree, hears messages on its standard input; its exit status is the result."""
 
@@ -61,7 +96,7 @@ class CommandHarness(BaseModel):
         return self
 
 
-class ClaudeHarness(BaseModel):
+class ClaudeHarness(Offering):
     """Claude, by its Agent SDK. Keys and addresses come as variables: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,7 +119,7 @@ class ClaudeHarness(BaseModel):
     approvals: Approvals = Approvals()
 
 
-class OpenHandsHarness(BaseModel):
+class OpenHandsHarness(Offering):
     """OpenHands, by its SDK. What is not said here comes as variables: LLM_API_KEY, LLM_MODEL, LLM_BASE_URL."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -96,7 +131,7 @@ class OpenHandsHarness(BaseModel):
     approvals: Approvals = Approvals()
 
 
-class AcpHarness(BaseModel):
+class AcpHarness(Offering):
     """Any agent that speaks the Agent Client Protocol on its standard input and output."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.harnesses import AnyHarness, Argument, Text
+from sandherd.contracts.harnesses import AnyHarness, Argument, EnvName, Offering, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 
@@ -14,10 +14,11 @@ MAX_FILES_BYTES: Final = 128 * 1024
 """What the files given with a task may weigh together; larger ones are uploaded."""
 MAX_DEPENDENCIES: Final = 64
 MOST_ATTEMPTS: Final = 20
+SHORTEST_SECRET: Final = 4
+"""What is shorter can't be told from ordinary text."""
 _DAY: Final = 86_400
 
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
 
 
 class Limits(BaseModel):
@@ -103,3 +104,16 @@ class TaskSpec(SandboxSpec):
     retry: Retry = Retry()
     on_retry: Literal["offer", "restore"] = "offer"
     """What a new attempt gets of the last one's work tree: beside its own empty one, or as its own."""
+
+    @model_validator(mode="after")
+    def _servers_have_what_they_name(self) -> Self:
+        if isinstance(self.harness, Offering):
+            secrets = [self.env[name] for name in self.secret_env if len(self.env[name]) >= SHORTEST_SECRET]
+            for name, server in self.harness.mcp_servers.items():
+                missing = sorted(server.secret_env - self.env.keys())
+                if missing:
+                    raise ValueError(f"mcp_servers: {name} wants variables that env lacks: {', '.join(missing)}")
+                said = [server.command, *server.args, *server.env.values()]
+                if any(secret in text for secret in secrets for text in said):
+                    raise ValueError(f"mcp_servers: a secret stands in {name}; name its variable in secret_env there")
+        return self

@@ -156,7 +156,7 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         name="message-relay-agents",
         stream="EVENTS",
         service=Principal.MESSAGE_RELAY,
-        filters=(f"{PREFIX}.event.*.*.agent.approval_requested",),
+        filters=(f"{PREFIX}.event.*.*.agent.approval_requested", f"{PREFIX}.event.*.*.agent.message_sent"),
     ),
     Consumer(
         name="spawner-agents",

@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from sandherd.contracts.harnesses import HARNESSES, AnyHarness, Approvals, CommandHarness, words
+from sandherd.contracts.specs import TaskSpec
 
 ANY = TypeAdapter[BaseModel](AnyHarness)
 
@@ -35,6 +36,11 @@ ANY = TypeAdapter[BaseModel](AnyHarness)
         {"kind": "acp", "argv": ["x"], "approvals": {"tools": {"Bash": "perhaps"}}},
         {"kind": "acp", "argv": ["x"], "approvals": {"on_timeout": "ask"}},
         {"kind": "acp", "argv": ["x"], "approvals": {"timeout_seconds": 0}},
+        {"kind": "acp", "argv": ["x"], "mcp_servers": {"sandherd": {"command": "mine"}}},
+        {"kind": "acp", "argv": ["x"], "mcp_servers": {"a b": {"command": "mine"}}},
+        {"kind": "claude", "mcp_servers": {"a": {"command": ""}}},
+        {"kind": "claude", "mcp_servers": {"a": {"url": "https://example.com"}}},
+        {"kind": "command", "argv": ["true"], "mcp_servers": {}},
     ],
 )
 def test_what_no_agent_can_be_is_refused(said: Any) -> None:
@@ -73,3 +79,21 @@ def test_all_free_text_is_known(kind: str) -> None:
     text = dict.fromkeys(("script", "model", "base_url", "system_prompt", "append_system_prompt"), "t") | lists
     given = {name: value for name, value in text.items() if name in model.model_fields}
     assert words(model.model_validate({"kind": kind, **given})) == given
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        ({"command": "tickets", "secret_env": ["TOKEN", "OTHER"]}, "env lacks: OTHER"),
+        ({"command": "tickets", "args": ["--token=t0ken"]}, "name its variable in secret_env"),
+        ({"command": "tickets", "env": {"T": "a t0ken b"}}, "name its variable in secret_env"),
+    ],
+)
+def test_a_server_has_secrets_by_their_names_only(server: dict[str, Any], why: str) -> None:
+    """One that the task's variables lack is refused, and so is a value where anybody may read it."""
+    said = {"text": "x", "env": {"TOKEN": "t0ken"}, "secret_env": ["TOKEN"]}
+    with pytest.raises(ValidationError, match=why) as refused:
+        TaskSpec.model_validate({**said, "harness": {"kind": "claude", "mcp_servers": {"tickets": server}}})
+    assert "t0ken" not in str(refused.value.errors(include_input=False, include_context=False))
+    good = {"command": "tickets", "secret_env": ["TOKEN"]}
+    TaskSpec.model_validate({**said, "harness": {"kind": "claude", "mcp_servers": {"tickets": good}}})

@@ -71,7 +71,10 @@ from sandherd.contracts.requests.people import (
     UploadChunk,
 )
 from sandherd.contracts.requests.worker import (
+    AskPeers,
     Fetch,
+    Peer,
+    PeerList,
     WorkerDownload,
     WorkerExec,
     WorkerExecKill,
@@ -93,6 +96,7 @@ __all__ = [
     "AskDead",
     "AskEvents",
     "AskOutput",
+    "AskPeers",
     "AskTrajectory",
     "Audit",
     "Catalogue",
@@ -125,6 +129,8 @@ __all__ = [
     "Page",
     "PastSandboxes",
     "PastTasks",
+    "Peer",
+    "PeerList",
     "Profile",
     "Prune",
     "Pruned",

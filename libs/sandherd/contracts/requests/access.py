@@ -10,10 +10,9 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.events.base import ArtifactRef
-from sandherd.contracts.harnesses import Argument
+from sandherd.contracts.harnesses import Argument, EnvName
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Count, Moment, Whole
-from sandherd.contracts.specs import EnvName
 
 INLINE_BYTES: Final = 128 * 1024
 """What one request or answer carries of a file or of output; also the size of a piece."""

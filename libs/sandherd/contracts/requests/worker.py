@@ -21,6 +21,7 @@ from sandherd.contracts.requests.access import (
     UploadFields,
 )
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.states import SandboxState
 
 
 class Fetch(PieceFields, Request[ArtifactPiece]):
@@ -30,6 +31,33 @@ class Fetch(PieceFields, Request[ArtifactPiece]):
     type: ClassVar[str] = "spawner.fetch"
     owner: SafeName
     """The sandbox under whose subject it lies: the asker's own, or that of an earlier attempt offered to it."""
+
+
+class Peer(BaseModel):
+    """Another agent of the same project, as far as its peers may know it."""
+
+    sandbox: SafeName
+    task: SafeName
+    state: SandboxState
+    text: str = ""
+    """The beginning of its task."""
+
+
+class PeerList(BaseModel):
+    """Agents whose sandboxes have not ended, newest first."""
+
+    peers: list[Peer]
+    more: bool = False
+    """Whether there are others beside these."""
+
+
+class AskPeers(Request[PeerList]):
+    """A worker's question for the other agents of its project. The subject says who asks, and of which project."""
+
+    Answer: ClassVar[type[BaseModel]] = PeerList
+    type: ClassVar[str] = "spawner.peers"
+    sandbox: SafeName | None = None
+    """Only this one, if it is among them."""
 
 
 class WorkerExec(ExecFields, Request[ExecState]):

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from sandherd.bus.answering import Answerer, Asked
 from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import (
+    AskPeers,
     Download,
     DownloadChunk,
     Exec,
@@ -23,6 +24,7 @@ from sandherd.contracts.requests import (
 from sandherd.settings import Settings
 from spawner.access.access import Access
 from spawner.access.catalogue import catalogue
+from spawner.access.peers import Peers
 from spawner.access.pieces import Pieces
 from spawner.access.reaching import Reach
 from spawner.access.refusals import MIB
@@ -46,6 +48,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     UploadChunk: _PIECES,
     DownloadChunk: _PIECES,
     Fetch: _PIECES,
+    AskPeers: 1,
     ListRuntimes: 1,
 }
 """What is asked of this room, and how many of each are answered at once by a replica."""
@@ -72,5 +75,6 @@ def make_answers(
         UploadChunk: pieces.hold,
         DownloadChunk: pieces.give,
         Fetch: pieces.fetch,
+        AskPeers: Peers(live).of,
         ListRuntimes: list_runtimes,
     }
