@@ -3,11 +3,16 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Final
+
+from pydantic import ValidationError
 
 from message_relay.recorded import Recorded
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events.agent import AgentMessageSent
 from sandherd.contracts.events.message import (
     MessageAcknowledged,
     MessageDelivered,
@@ -17,6 +22,9 @@ from sandherd.contracts.events.message import (
 )
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 from sandherd.contracts.streams import MOST_WAITING
+
+BETWEEN_AGENTS: Final = timedelta(hours=1)
+"""How long what an agent says to another may wait for it; as long as what a person says by default."""
 
 
 class Step(Enum):
@@ -49,6 +57,34 @@ def accepted(command: Envelope[SendMessage], at: datetime) -> InboxMessage:
         expires_at=at + timedelta(seconds=data.expires_seconds),
         traceparent=command.traceparent,
     )
+
+
+def passed_on(event: Envelope[AgentMessageSent], at: datetime) -> InboxMessage:
+    """What an agent says to another, as it waits for that. Raises `ContractError` for what its worker lets nobody say.
+
+    It is marked as another agent's word, so that it passes for nobody else's; its sender and its project are those of
+    the event, where the broker has checked them.
+    """
+    data = event.data
+    try:
+        return InboxMessage(
+            message=data.message_id,
+            project=event.project,
+            sandbox=data.recipient,
+            content=f"[MESSAGE FROM AGENT {event.subject}] {data.content}",
+            message_type="user_message",
+            sender_id=event.subject,
+            sent_at=at,
+            expires_at=at + BETWEEN_AGENTS,
+            traceparent=event.traceparent,
+        )
+    except ValidationError as error:
+        raise ContractError.from_validation(error) from None
+
+
+def may_say(message: InboxMessage) -> str | None:
+    """Why an agent may not say this, for people to read; None if it may."""
+    return "an agent can't send messages to itself" if message.sender_id == message.sandbox else None
 
 
 def ended(sandbox: str, known: Recorded | None) -> Ended | None:

@@ -15,7 +15,8 @@ from sandherd.bus.consuming import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.service import Service, serve
 from sandherd.bus.together import together
-from sandherd.contracts.subjects import Principal
+from sandherd.contracts.events.agent import AgentMessageSent
+from sandherd.contracts.subjects import Principal, read_event_subject
 from sandherd.settings import Settings
 
 LEASE: Final = "message-relay.delivery"
@@ -36,8 +37,9 @@ class Relay:
         return await self._taking.take(delivery)
 
     async def hear(self, delivery: Delivery) -> Outcome:
-        """Handle an agent's request for leave."""
-        return await self._answering.hear(delivery)
+        """Handle an agent's request for leave, or its word to another agent."""
+        said = read_event_subject(delivery.subject)[2] == AgentMessageSent.type
+        return await (self._taking.pass_on if said else self._answering.hear)(delivery)
 
     async def lapse(self) -> None:
         """End what nobody answers."""

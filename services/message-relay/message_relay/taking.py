@@ -1,4 +1,4 @@
-"""The relay's commands: a message, or an answer, is kept or refused with the reason. It is never kept in silence."""
+"""The relay's commands, and what agents say to each other: kept or refused with the reason, and never in silence."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, cast
 
 from message_relay.answering import Answering
-from message_relay.deciding import accepted, ended, queued, rejection, too_many
+from message_relay.deciding import accepted, ended, may_say, passed_on, queued, rejection, too_many
 from message_relay.inbox import Inbox, Key
 from message_relay.records import recorded_of
 from message_relay.saying import BEGUN, Saying
@@ -16,7 +16,9 @@ from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry
 from sandherd.contracts.commands import AnswerApproval, SendMessage
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.reading import read_command
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events.agent import AgentMessageSent
+from sandherd.contracts.reading import read_command, read_event
 
 _WHEN_THERE_IS_ROOM: Final = Retry(5.0, "as many messages wait for its sandbox as may")
 
@@ -41,6 +43,16 @@ class Taking:
             if isinstance(command.data, AnswerApproval):
                 return await self._answer(cast("Envelope[AnswerApproval]", command), delivery)
             message = accepted(cast("Envelope[SendMessage]", command), delivery.at)
+            return await self._take(message, first_time=delivery.deliveries == 1)
+
+    async def pass_on(self, delivery: Delivery) -> Outcome:
+        """What an agent says to another of its project. Raises `ContractError` for what breaks the contract."""
+        event = cast("Envelope[AgentMessageSent]", read_event(delivery.subject, delivery.data))
+        message = passed_on(event, delivery.at)
+        async with self._in_order((message.project, message.sandbox)):
+            refused = may_say(message)
+            if refused is not None:
+                return await self._reject(message, refused, Code.REFUSED)
             return await self._take(message, first_time=delivery.deliveries == 1)
 
     async def _answer(self, command: Envelope[AnswerApproval], delivery: Delivery) -> Outcome:

@@ -4,12 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from message_relay.deciding import Ended, Step, accepted, ended, may_hear, next_step
+from message_relay.deciding import Ended, Step, accepted, ended, may_hear, may_say, next_step, passed_on
 from message_relay.recorded import Recorded, recorded
 from message_relay.saying import event_id, event_of
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events.agent import AgentMessageSent
 from sandherd.contracts.events.message import MessageAcknowledged
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
@@ -84,3 +86,30 @@ def test_a_step_that_is_done_twice_is_one_event() -> None:
     second = event_of(message(), 3, said, NOW + timedelta(minutes=9))
     assert (first.id, first.source, first.sequence) == (second.id, second.source, second.sequence)
     assert len({event_id(message(), number) for number in (1, 2, 3)}) == 3
+
+
+def said(recipient: str = "sbx-2", message_id: str = "msg-1") -> Envelope[AgentMessageSent]:
+    data = AgentMessageSent(recipient=recipient, content="leave it", message_id=message_id)
+    source = "/sandherd/sandbox/sbx-1"
+    return wrap(data, data.type, source=source, sequence=1, project="p1", subject="sbx-1", time=NOW)
+
+
+def test_an_agents_word_is_marked_as_one() -> None:
+    """Its sender and its project are those that the broker has checked; it waits for an hour."""
+    message = passed_on(said(), NOW)
+    assert (message.project, message.sandbox, message.sender_id, message.message) == ("p1", "sbx-2", "sbx-1", "msg-1")
+    assert message.content == "[MESSAGE FROM AGENT sbx-1] leave it"
+    assert (message.message_type, message.expires_at - NOW) == ("user_message", timedelta(hours=1))
+
+
+@pytest.mark.parametrize("names", [("sbx-2.x", "msg-1"), ("*", "msg-1"), ("", "msg-1"), ("sbx-2", "a.b")])
+def test_a_name_that_leads_elsewhere_is_refused(names: tuple[str, str]) -> None:
+    """No name opens another sandbox's tree, or another project's."""
+    with pytest.raises(ContractError):
+        passed_on(said(*names), NOW)
+
+
+def test_nobody_talks_to_itself() -> None:
+    """It would go on for ever."""
+    assert may_say(passed_on(said("sbx-1"), NOW)) == "an agent can't send messages to itself"
+    assert may_say(passed_on(said(), NOW)) is None

@@ -1,0 +1,73 @@
+"""What agents say to each other, on a real broker: routed within their project, and refused with the reason."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events.agent import AgentMessageSent
+from sandherd.contracts.names import new_name
+from sandherd.contracts.subjects import Principal
+
+World = Any
+
+
+async def tell(world: World, sandbox: str, recipient: str, *, project: str = "default") -> str:
+    """The worker of a sandbox says that its agent tells another something; the message's name."""
+    data = AgentMessageSent(recipient=recipient, content="leave it", message_id=new_name("msg"))
+    event = wrap(
+        data,
+        data.type,
+        source=f"/sandherd/sandbox/{sandbox}",
+        sequence=1,
+        project=project,
+        subject=sandbox,
+        sandboxid=sandbox,
+        time=datetime.now(UTC),
+    )
+    async with world.herd.bus(Principal.WORKER, project=project, sandbox=sandbox) as bus:
+        await bus.publish_event(event)
+    return data.message_id
+
+
+async def test_an_agents_word_reaches_another_of_its_project(world: World) -> None:
+    """By way of its inbox, like any message, marked with who says it; the sender gets its answer in the same way."""
+    await world.record("sbx-1")
+    await world.record("sbx-2")
+    handed: list[InboxMessage] = []
+    async with world.relay().running(), world.worker("sbx-2") as two, world.worker("sbx-1") as one:
+
+        def keep(message: InboxMessage) -> bytes:
+            handed.append(message)
+            return bytes(two.acknowledge(message))
+
+        two.answers = keep
+        message = await tell(world, "sbx-1", "sbx-2")
+        await world.until_said(message, "acknowledged")
+        answer = await tell(world, "sbx-2", "sbx-1")
+        await world.until_said(answer, "acknowledged")
+        steps = [event["type"] for event in (await world.stored())[message]]
+    assert steps == ["message.queued", "message.delivered", "message.acknowledged"]
+    assert [(one.message, one.sender_id, one.content) for one in handed] == [
+        (message, "sbx-1", "[MESSAGE FROM AGENT sbx-1] leave it")
+    ]
+    assert one.heard == ["[MESSAGE FROM AGENT sbx-2] leave it"]
+
+
+async def test_a_word_that_can_reach_nobody_is_refused_with_the_reason(world: World) -> None:
+    """One who is gone, one who never was, oneself; and one of another project, who can't be told from those."""
+    await world.record("sbx-1")
+    await world.end("sbx-2")
+    async with world.relay().running(), world.worker("sbx-1") as one:
+        messages = [await tell(world, "sbx-1", recipient) for recipient in ("sbx-2", "sbx-3", "sbx-1")]
+        # `sbx-1` of the project default exists, and is none of that other project's business.
+        elsewhere = await tell(world, "sbx-9", "sbx-1", project="other")
+        for message in messages:
+            await world.until_said(message, "rejected")
+        while not (said := await world.stored()).get(elsewhere):
+            await world.client.client.flush()
+    reasons = [said[message][0]["data"]["reason"] for message in messages]
+    assert "is terminated" in reasons[0]
+    assert reasons[1:3] == ["there is no sandbox sbx-3", "an agent can't send messages to itself"]
+    assert [(event["project"], event["type"]) for event in said[elsewhere]] == [("other", "message.rejected")]
+    assert one.heard == []
