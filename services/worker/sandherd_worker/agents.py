@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from sandherd.contracts.commands import SandboxSpec, TaskSpec
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.harnesses import CommandHarness, DrivenHarness
+from sandherd.contracts.harnesses import HERD_SERVER, CommandHarness, DrivenHarness
 from sandherd_worker import oom
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harnesses.base import Harness, Voice
@@ -74,16 +74,20 @@ def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, tu
     from sandherd_worker.harnesses.driver import DriverHarness
     from sandherd_worker.harnesses.driver_task import Around, Task
     from sandherd_worker.harnesses.program import Program
+    from sandherd_worker.herd.offering import Herd, added
+    from sandherd_worker.herd.tools import HerdTools
     from sandherd_worker.previous import resume_of
     from sandherd_worker.sessions import DRIVER, Sessions
     from sandherd_worker.toolchains import interpreter, lay_drivers
 
     who = parts.who
-    python = interpreter(who, asked.kind)
-    found = {**environment(spec, who), "PYTHONPATH": str(lay_drivers(who.state_dir / "drivers"))}
+    python, drivers = interpreter(who, asked.kind), lay_drivers(who.state_dir / "drivers")
+    found = {**environment(spec, who), "PYTHONPATH": str(drivers)}
     argv = [str(python), "-B", "-P", "-m", f"sandherd_drivers.{asked.kind}"]
     state = who.state_dir / DRIVER
     state.mkdir(exist_ok=True)
+    herd = Herd(HerdTools(who, parts.line), state) if asked.herd_tools else None
+    ours = {HERD_SERVER: herd.server(python, drivers)} if herd else {}
     around = Around(
         voice=voice,
         redactor=parts.emitter.redactor,
@@ -92,12 +96,13 @@ def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, tu
         keep=Sessions(who, parts.emitter, parts.spool).keep,
         turned=turned,
         below=parts.families.agents,
+        herd=herd,
     )
     task = Task(
         text=spec.text,
         work_dir=who.work_dir,
         state_dir=state,
-        harness=asked.model_dump(mode="json"),
+        harness={**asked.model_dump(mode="json"), "mcp_servers": {**added(asked, spec.env), **ours}},
         approvals=asked.approvals,
         resume=resume_of(who),
     )

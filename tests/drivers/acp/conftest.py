@@ -24,11 +24,17 @@ def converse(start_driver: StartDriver, python: Path) -> Converse:
     """Starts a driver and gives it its task; the words after that are what the agent is."""
 
     async def begin(
-        task: str, *are: str, resume: Mapping[str, Any] | None = None, hasty: str = "", **env: str
+        task: str,
+        *are: str,
+        resume: Mapping[str, Any] | None = None,
+        hasty: str = "",
+        servers: Mapping[str, Any] | None = None,
+        **env: str,
     ) -> DriverProcess:
         module, env = ("hasty.driver", {"HASTY": hasty}) if hasty else ("sandherd_drivers.acp", env)
         driver = await start_driver(module=module, python=python, env=env, packages=(PACKAGES, AGENT.parent))
-        driver.begin(task, {"kind": "acp", "argv": [str(python), str(AGENT), *are]}, resume)
+        harness = {"kind": "acp", "argv": [str(python), str(AGENT), *are], "mcp_servers": dict(servers or {})}
+        driver.begin(task, harness, resume)
         return driver
 
     return begin

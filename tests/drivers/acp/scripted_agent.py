@@ -1,7 +1,7 @@
 """An ACP agent that does what its prompt says, line by line, on the library's agent side.
 
 `say TEXT`, `think TEXT`, `plan A|B`, `cost DOLLARS`, `tokens IN OUT`, `prompts` (says what it was prompted with),
-`env NAME`, `fs` (whether it may ask for files).
+`env NAME`, `fs` (whether it may ask for files), `servers` (those that it was told of).
 `tool ID KIND INPUT`, `more ID JSON`, `done ID TEXT`, `failed ID TEXT`; `may ID TITLE` asks for leave, `may! ID TITLE`
 offers nothing that is for once; `read PATH LINE LIMIT`, `write PATH TEXT`.
 `wait` for the cancel, `end REASON`, `error CODE TEXT`; `print TEXT` writes to standard output, `complain TEXT` to
@@ -65,6 +65,7 @@ class ScriptedAgent:
         self._client: Any = None
         self._session = SESSION
         self._offered: Any = None
+        self._servers: Any = None
 
     def on_connect(self, client: Any) -> None:
         self._client = client
@@ -85,7 +86,8 @@ class ScriptedAgent:
             agent_info=Implementation(name="scripted", version="1.0"),
         )
 
-    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
+    async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> NewSessionResponse:
+        self._servers = [server.model_dump(exclude_none=True) for server in mcp_servers]
         if "auth" in ARE:
             raise RequestError.auth_required({"details": "set SCRIPTED_KEY"})
         model = SessionConfigOptionSelect(
@@ -139,7 +141,7 @@ class ScriptedAgent:
             await self._use(word, *rest.split(" ", 1))
         elif word in {"read", "write"}:
             await self._say(await self._touch(word, rest))
-        elif word in {"say", "prompts", "env", "fs"}:
+        elif word in {"say", "prompts", "env", "fs", "servers"}:
             await self._say(self._text(word, rest))
         else:
             await self._tell(word, rest)
@@ -161,6 +163,8 @@ class ScriptedAgent:
         match word:
             case "prompts":
                 return json.dumps(self._prompts)
+            case "servers":
+                return json.dumps(self._servers)
             case "env":
                 return os.environ.get(rest, "unset")
             case "fs":

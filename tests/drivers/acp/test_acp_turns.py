@@ -1,6 +1,7 @@
 """An agent that speaks the protocol, from its task to its follow-up turns: a real process, driven for real."""
 
 import json
+from shutil import which
 
 import pytest
 
@@ -198,3 +199,18 @@ async def test_what_an_agent_complains_about_is_output(converse: Converse) -> No
     driver = await converse("complain about the weather")
     await driver.heard("driver.result")
     await driver.until(lambda: "about the weather" in driver.output, "nothing was printed")
+
+
+async def test_an_agent_is_told_of_servers_of_further_tools(converse: Converse) -> None:
+    """As its protocol has it: by name, with variables one by one, and with the whole path of a program that has one."""
+    servers = {
+        "herd": {"command": "/no/such/python", "args": ["-m", "x"], "env": {"TOKEN": "t"}},
+        "shell": {"command": "sh", "args": [], "env": {}},
+    }
+    driver = await converse("servers", servers=servers)
+    await driver.heard("driver.turn", state="idle")
+    assert await driver.stop() == 0
+    herd, shell = json.loads(said(driver)[0])
+    variable = {"name": "TOKEN", "value": "t"}
+    assert herd == {"name": "herd", "command": "/no/such/python", "args": ["-m", "x"], "env": [variable]}
+    assert shell["command"] == which("sh")

@@ -112,7 +112,10 @@ class Conversation:
             raise UnansweredError(Outcome(None, "start", f"{argv[0]!r} could not be started: {error}")) from None
         program.exit.add_done_callback(lambda _: self._called.set())
         client = self._client = WorkClient(self._wire, Updates(resumed=begin.resume is not None), WorkTree(work_dir))
-        self._program, self._session = program, Session(program, client, work_dir)
+        self._program, self._session = (
+            program,
+            Session(program, client, work_dir, begin.harness.get("mcp_servers") or {}),
+        )
         opened = self._opened = await self._session.open(begin.resume, _BEGINNING)
         self._wire.ready(session_id=opened.session_id, model=opened.model, version=opened.version)
         return Turns(self._wire, program, self._session, client)

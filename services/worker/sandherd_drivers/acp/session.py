@@ -1,15 +1,16 @@
 """One session with an agent, through the protocol's own library."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 from typing import Any, Final, NoReturn
 
 from acp import PROTOCOL_VERSION, RequestError, text_block
 from acp.client.connection import ClientSideConnection
 from acp.meta import AGENT_METHODS
-from acp.schema import ClientCapabilities, FileSystemCapabilities, Implementation
+from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, Implementation, McpServerStdio
 
 from sandherd_drivers.acp.blocks import Json
 from sandherd_drivers.acp.client import WorkClient
@@ -44,9 +45,10 @@ class Opened:
 class Session:
     """Opened once, then prompted turn by turn."""
 
-    def __init__(self, program: AgentProgram, client: WorkClient, work_dir: Path) -> None:
+    def __init__(self, program: AgentProgram, client: WorkClient, work_dir: Path, servers: Mapping[str, Json]) -> None:
         self._program, self._client, self._work_dir = program, client, str(work_dir)
         self._connection = ClientSideConnection(client, program.lines)
+        self._servers = [_server(name, server) for name, server in servers.items()]
         self._prompted = asyncio.Event()
         self._taken = client.heard
         program.lines.written = self._written
@@ -104,21 +106,27 @@ class Session:
         return agent
 
     async def _begun(self) -> Any:
-        return await self._answer("session/new", self._connection.new_session(self._work_dir, mcp_servers=[]))
+        return await self._answer(
+            "session/new", self._connection.new_session(self._work_dir, mcp_servers=self._servers)
+        )
 
     async def _resumed(self, agent: Any, resume: Resume) -> Any:
         """Go on with a session in the way that this agent offers."""
         name, connection = resume.session_id, self._connection
         if resume.fork and _offers(agent, "agent_capabilities", "session_capabilities", "fork"):
-            return await self._answer("session/fork", connection.fork_session(name, self._work_dir, mcp_servers=[]))
+            return await self._answer(
+                "session/fork", connection.fork_session(name, self._work_dir, mcp_servers=self._servers)
+            )
         if not resume.fork and _offers(agent, "agent_capabilities", "load_session"):
             self._client.replaying = True
             try:
-                return await self._answer("session/load", connection.load_session(self._work_dir, name, mcp_servers=[]))
+                return await self._answer(
+                    "session/load", connection.load_session(self._work_dir, name, mcp_servers=self._servers)
+                )
             finally:
                 self._client.replaying = False
         if not resume.fork and _offers(agent, "agent_capabilities", "session_capabilities", "resume"):
-            request = connection.resume_session(name, self._work_dir, mcp_servers=[])
+            request = connection.resume_session(name, self._work_dir, mcp_servers=self._servers)
             return await self._answer("session/resume", request)
         what = "fork a session" if resume.fork else "go on with an earlier session"
         raise UnansweredError(Outcome(None, "start", f"this agent can't {what}"))
@@ -162,3 +170,11 @@ def _model(session: Any) -> str | None:
         if option.category == "model":
             return str(option.current_value)[:_LONGEST_NAME]
     return None
+
+
+def _server(name: str, server: Json) -> McpServerStdio:
+    """A server of further tools, as this protocol tells of one."""
+    env = [EnvVariable(name=variable, value=value) for variable, value in server["env"].items()]
+    return McpServerStdio(
+        name=name, command=which(server["command"]) or server["command"], args=server["args"], env=env
+    )

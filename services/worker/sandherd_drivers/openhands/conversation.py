@@ -28,6 +28,10 @@ _SETTINGS: Final = {
 _FREE: Final = frozenset({"finish", "think"})
 """Tools that do nothing: the SDK doesn't ask for them either, when they are called alone."""
 
+_SLOW: Final = "ask_human"
+_PATIENCE: Final = 8 * 86_400.0
+"""In seconds. The SDK gives up a tool of a server after five minutes; a person may take longer, and the worker knows
+how long."""
 _LONGEST_PLACE: Final = 50
 """The terminal's socket has a name of 56 characters there, and the kernel takes no path of more than 107."""
 
@@ -94,6 +98,9 @@ class Conversation:
     def give(self, text: str, sender: str) -> None:
         """Say something to the agent. The first takes a moment: the tools are made then."""
         self._sdk.send_message(text, sender=sender)
+        for tool in self._sdk.agent.tools_map.values():
+            if tool.name.endswith(_SLOW):
+                tool.executor.timeout = _PATIENCE
 
     async def run(self) -> None:
         """Let the agent work until it has finished or waits for leave. Raises what the SDK raises.

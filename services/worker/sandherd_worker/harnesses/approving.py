@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -15,35 +16,45 @@ from pydantic import ValidationError
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.tools import AgentApprovalRequested
-from sandherd.contracts.harnesses import Approvals, Verdict
+from sandherd.contracts.harnesses import HERD_SERVER, Approvals, Verdict
 from sandherd.contracts.names import new_name
 from sandherd_worker.harnesses.base import CannotTakeError
 from sandherd_worker.tasks import end_tasks
 
 _STRICT: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
+ASK_HUMAN: Final = "ask_human"
+_AS_AGENTS_CALL_IT: Final = frozenset({ASK_HUMAN, f"mcp__{HERD_SERVER}__{ASK_HUMAN}", f"{HERD_SERVER}_{ASK_HUMAN}"})
+_WITHDRAWN: Final = "the turn has ended, and nobody was waited for any more"
 _NOT_ALLOWED: Final = "the task does not allow this tool"
 
 Decide = Callable[[str, bool, str | None], Awaitable[None]]
 """Tells the agent: what it called its question, whether it may, and why."""
+_Tell = Callable[[bool, str | None], Awaitable[None]]
 
 
 def policy(approvals: Approvals, tool: str) -> Verdict:
-    """What holds for a tool. Its name counts before a pattern, and a long pattern before a short one. Pure."""
+    """What holds for a tool. Its name counts before a pattern, and a long pattern before a short one. Pure.
+
+    To ask a person needs nobody's leave, unless it is named.
+    """
     if tool in approvals.tools:
         return approvals.tools[tool]
     fitting = [(len(name), _STRICT.index(said)) for name, said in approvals.tools.items() if fnmatchcase(tool, name)]
+    if tool in _AS_AGENTS_CALL_IT and "deny" not in {_STRICT[index] for _, index in fitting}:
+        return "allow"
     return _STRICT[max(fitting)[1]] if fitting else approvals.otherwise
 
 
 @dataclass(frozen=True)
 class _Asked:
-    question: str
-    """What the driver calls it."""
+    decide: _Tell
+    drop: Callable[[], None]
+    """Called when it is withdrawn."""
     waiting: asyncio.TimerHandle | None
 
 
 class Desk:
-    """All that one agent asks leave for."""
+    """All that one agent asks leave for, or asks a person."""
 
     def __init__(self, approvals: Approvals, say: Callable[[EventData], Awaitable[None]], decide: Decide) -> None:
         self._approvals = approvals
@@ -54,15 +65,41 @@ class Desk:
 
     async def ask(self, question: str, tool: str, input: dict[str, Any], reason: str | None, turn: int) -> None:
         """Decide it by the task's policy, or ask for it."""
-        verdict = policy(self._approvals, tool)
+        verdict, decide = policy(self._approvals, tool), partial(self._decide, question)
         if verdict != "ask":
-            self._tell(question, granted=verdict == "allow", reason=None if verdict == "allow" else _NOT_ALLOWED)
+            self._tell(decide, granted=verdict == "allow", reason=None if verdict == "allow" else _NOT_ALLOWED)
             return
-        name = new_name("apr")
-        seconds = self._approvals.timeout_seconds
+        await self._put(self._wait(decide, _nothing), tool, input, reason, turn)
+
+    async def ask_person(self, question: str, turn: int) -> tuple[bool, str | None]:
+        """Ask what is no leave, and wait: yes or no, and what was said to it. The policy has no say in that."""
+        answered: asyncio.Future[tuple[bool, str | None]] = asyncio.get_running_loop().create_future()
+
+        def answer(granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
+            if not answered.done():
+                answered.set_result((granted, reason))
+
+        async def decide(granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
+            answer(granted, reason)
+
+        name = self._wait(decide, lambda: answer(False, _WITHDRAWN))
+        try:
+            await self._put(name, ASK_HUMAN, {"question": question}, question, turn)
+            return await answered
+        finally:
+            self._taken(name)
+
+    def _wait(self, decide: _Tell, drop: Callable[[], None]) -> str:
+        """Let a question wait, under a name of ours."""
+        name, seconds = new_name("apr"), self._approvals.timeout_seconds
         loop = asyncio.get_running_loop()
         waiting = None if seconds is None else loop.call_later(seconds, self._lapse, name)
-        self._asked[name] = _Asked(question, waiting)
+        self._asked[name] = _Asked(decide, drop, waiting)
+        return name
+
+    async def _put(self, name: str, tool: str, input: dict[str, Any], reason: str | None, turn: int) -> None:
+        """Say that it is asked."""
+        seconds = self._approvals.timeout_seconds
         await self._say(
             AgentApprovalRequested(
                 turn=turn,
@@ -84,12 +121,19 @@ class Desk:
         asked = self._taken(answer.approval_id)
         if asked is None:
             raise CannotTakeError("nobody waits for this approval any more")
-        await self._decide(asked.question, answer.granted, answer.reason)
+        await asked.decide(answer.granted, answer.reason)
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait."""
+        return len(self._asked)
 
     def withdraw(self) -> None:
         """The agent waits for nothing any more: its turn or itself is over."""
         for name in list(self._asked):
-            self._taken(name)
+            asked = self._taken(name)
+            if asked is not None:
+                asked.drop()
 
     async def close(self) -> None:
         """Withdraw all, and wait until nothing is under way."""
@@ -106,10 +150,14 @@ class Desk:
         asked = self._taken(name)
         if asked is not None:
             text = f"nobody answered within {self._approvals.timeout_seconds} s"
-            self._tell(asked.question, granted=self._approvals.on_timeout == "allow", reason=text)
+            self._tell(asked.decide, granted=self._approvals.on_timeout == "allow", reason=text)
 
-    def _tell(self, question: str, *, granted: bool, reason: str | None) -> None:
+    def _tell(self, decide: _Tell, *, granted: bool, reason: str | None) -> None:
         """Without waiting: who is told may be waiting for us to hear it."""
-        task = asyncio.ensure_future(self._decide(question, granted, reason))
+        task = asyncio.ensure_future(decide(granted, reason))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
+
+
+def _nothing() -> None:
+    """Whoever asks for leave withdraws its question itself."""

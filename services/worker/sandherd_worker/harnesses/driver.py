@@ -69,11 +69,13 @@ class DriverHarness:
         except (OSError, ValueError) as error:
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             self._conclude(Ended(error_type="start", error=f"{self._program.argv[0]}: {reason}"))
+            await self._around.part()
             self._receipts.close("the agent could not be started")
             self._ready.set()
             return
         self._attending = asyncio.create_task(self._attend(self._running))
         self._attending.add_done_callback(lambda over: over.cancelled() or over.exception())
+        await self._around.offer(self._desk.ask_person, lambda: self._turn)
         with suppress(OSError):
             await self._write(self._task.begin())
 
@@ -211,6 +213,7 @@ class DriverHarness:
             readers.cancel()
             self._part()
             await self._desk.close()
+            await self._around.part()
             running.close()
 
     def _part(self) -> None:

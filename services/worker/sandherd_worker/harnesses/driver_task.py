@@ -9,6 +9,8 @@ from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.harnesses import Approvals
 from sandherd_worker.harnesses.base import Ended, FailureType, Voice
 from sandherd_worker.harnesses.driver_lines import Result
+from sandherd_worker.herd.offering import Herd
+from sandherd_worker.herd.tools import Agent, Answer
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 
@@ -49,6 +51,18 @@ class Around:
     turned: Callable[[int, bool], Awaitable[None]]
     """Told of each turn's beginning (True) and end."""
     below: Callable[[], set[int]] = descendants
+    herd: Herd | None = None
+    """The herd's own tools, if the agent is offered them."""
+
+    async def offer(self, ask: Callable[[str, int], Awaitable[Answer]], turn: Callable[[], int]) -> None:
+        """Let the agent use them; what it asks a person goes by `ask`."""
+        if self.herd is not None:
+            await self.herd.open(Agent(self.voice.say, lambda question: ask(question, turn()), turn))
+
+    async def part(self) -> None:
+        """The agent has ended."""
+        if self.herd is not None:
+            await self.herd.close()
 
 
 def to_agent(message: InboxMessage) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _RESERVED: Final = frozenset(
         "failed",
         "shutdown",
         "message_injected",
+        "message_sent",
         "file_edited",
         "interrupted",
         "waiting",

@@ -1,0 +1,290 @@
+"""The herd's own tools: the real server, as an SDK starts it, with the worker's side behind it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import RequestTimeoutError
+from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.harnesses import Approvals, ClaudeHarness, McpServer
+from sandherd.contracts.requests.worker import AskPeers, Peer, PeerList
+from sandherd.contracts.states import SandboxState
+from sandherd_worker.harnesses.approving import Desk, policy
+from sandherd_worker.herd.offering import Herd, added
+from sandherd_worker.herd.tools import Agent, HerdTools
+from sandherd_worker.line import Line
+
+DRIVERS = Path(__file__).parents[3] / "services" / "worker"
+PEER = Peer(sandbox="sbx-2", task="task-2", state=SandboxState.RUNNING, text="the docs")
+
+
+class Spawner:
+    """Answers as the spawner does; or doesn't."""
+
+    def __init__(self) -> None:
+        self.there = True
+        self.asked: list[tuple[str, str | None]] = []
+
+    async def ask(self, question: AskPeers, project: str, *, sandbox: str, timeout: float) -> PeerList:
+        self.asked.append((project, sandbox))
+        if not self.there:
+            raise RequestTimeoutError("nobody")
+        return PeerList(peers=[PEER] if question.sandbox in {None, PEER.sandbox} else [])
+
+
+class Server:
+    """The server's process, as its client has it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._id = 0
+
+    def ask(self, method: str, **params: Any) -> int:
+        self._id += 1
+        self.write({"jsonrpc": "2.0", "id": self._id, "method": method, "params": params})
+        return self._id
+
+    def write(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+
+    def call(self, tool: str, **arguments: str) -> int:
+        return self.ask("tools/call", name=tool, arguments=arguments)
+
+    async def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            found: dict[str, Any] = json.loads(await self.process.stdout.readline())
+        return found
+
+    async def told(self, tool: str, **arguments: str) -> tuple[str, bool]:
+        name = self.call(tool, **arguments)
+        answer = await self.answer()
+        assert answer["id"] == name
+        (content,) = answer["result"]["content"]
+        return content["text"], answer["result"]["isError"]
+
+
+async def nobody(question: str, granted: bool, reason: str | None) -> None:
+    raise AssertionError("no driver asks here")
+
+
+@pytest.fixture
+def spawner() -> Spawner:
+    return Spawner()
+
+
+@pytest.fixture
+async def desk(listener: Any) -> AsyncIterator[Desk]:
+    desk = Desk(Approvals(otherwise="deny", timeout_seconds=600), listener.say, nobody)
+    yield desk
+    await desk.close()
+
+
+@pytest.fixture
+async def herd(tmp_path: Path, assignment: Any, spawner: Spawner, listener: Any, desk: Desk) -> AsyncIterator[Herd]:
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    line = Line()
+    bus: Any = spawner
+    line.take(bus)
+    herd = Herd(HerdTools(assignment(tmp_path), line), folder)
+    await herd.open(Agent(listener.say, lambda question: desk.ask_person(question, 3), lambda: 3))
+    yield herd
+    await herd.close()
+
+
+@pytest.fixture
+async def server(herd: Herd) -> AsyncIterator[Server]:
+    server = await start(herd)
+    yield server
+    if server.process.returncode is None:
+        server.process.kill()
+    await server.process.wait()
+
+
+async def start(herd: Herd, **other: str) -> Server:
+    told = herd.server(Path(sys.executable), DRIVERS)
+    process = await asyncio.create_subprocess_exec(
+        told["command"],
+        *told["args"],
+        env={"PATH": os.environ["PATH"], **told["env"], **other},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    return Server(process)
+
+
+def answer(approval_id: str, *, granted: bool, reason: str | None) -> InboxMessage:
+    now = datetime.now(UTC)
+    return InboxMessage(
+        message="msg-1",
+        project="p1",
+        sandbox="sbx-1",
+        content=ApprovalAnswer(approval_id=approval_id, granted=granted, reason=reason).model_dump_json(),
+        message_type="approval",
+        sent_at=now,
+        expires_at=now + timedelta(hours=1),
+    )
+
+
+async def test_an_sdk_finds_three_tools(server: Server) -> None:
+    """As the protocol has it; what it does not know it says, and what is no request it passes over."""
+    server.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    server.ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={})
+    about = (await server.answer())["result"]
+    assert (about["protocolVersion"], about["capabilities"]) == ("2025-06-18", {"tools": {}})
+    server.ask("tools/list")
+    tools = (await server.answer())["result"]["tools"]
+    assert [tool["name"] for tool in tools] == ["send_message", "list_peers", "ask_human"]
+    server.ask("resources/list")
+    assert (await server.answer())["error"]["code"] == -32601
+    server.ask("initialize", protocolVersion="1999-01-01")
+    assert (await server.answer())["result"]["protocolVersion"] == "2025-11-25"
+
+
+async def test_a_word_to_another_agent_is_an_event(server: Server, listener: Any) -> None:
+    """With a message's name, which the agent is told; the message-relay does the rest."""
+    text, failed = await server.told("send_message", recipient="sbx-2", content="binomial.py is mine")
+    (said,) = listener.events
+    assert (said.type, said.recipient, said.content, said.turn) == (
+        "agent.message_sent",
+        "sbx-2",
+        "binomial.py is mine",
+        3,
+    )
+    assert said.message_id in text
+    assert not failed
+
+
+@pytest.mark.parametrize(
+    ("recipient", "content", "why"),
+    [
+        ("sbx-9", "hello", "no agent works in sbx-9"),
+        ("sbx-1", "hello", "your own sandbox"),
+        ("sbx-2.>", "hello", "no name of a sandbox"),
+        ("sbx-2", " ", "there is no text"),
+        ("sbx-2", "x" * 16_001, "16000 are the most"),
+    ],
+)
+async def test_what_can_reach_nobody_is_refused_at_once(
+    server: Server, listener: Any, recipient: str, content: str, why: str
+) -> None:
+    """The agent is told why, and nothing is said."""
+    text, failed = await server.told("send_message", recipient=recipient, content=content)
+    assert failed
+    assert why in text
+    assert listener.events == []
+
+
+async def test_without_the_herd_a_word_goes_its_way_and_a_list_is_refused(
+    server: Server, spawner: Spawner, listener: Any
+) -> None:
+    """The message waits with the events; who is there can't be said."""
+    spawner.there = False
+    assert not (await server.told("send_message", recipient="sbx-9", content="hello"))[1]
+    assert [event.recipient for event in listener.events] == ["sbx-9"]
+    assert (await server.told("list_peers")) == ("the herd can't be asked now; try again later", True)
+
+
+async def test_the_others_are_those_of_its_own_project(server: Server, spawner: Spawner) -> None:
+    """It is asked in the sandbox's own name, whatever the agent says."""
+    text, failed = await server.told("list_peers", project="p2", sandbox="sbx-7")
+    assert PeerList.model_validate_json(text) == PeerList(peers=[PEER])
+    assert not failed
+    assert spawner.asked == [("p1", "sbx-1")]
+
+
+@pytest.mark.parametrize(
+    ("granted", "reason", "told"),
+    [(True, "tabs", "tabs"), (True, None, "yes"), (False, "never", "no: never"), (False, None, "no")],
+)
+async def test_a_person_is_asked_and_answers(
+    server: Server, listener: Any, desk: Desk, eventually: Any, granted: bool, reason: str | None, told: str
+) -> None:
+    """By way of approvals, whatever the policy is; other calls are answered meanwhile."""
+    name = server.call("ask_human", question="tabs or spaces?")
+    await eventually(lambda: listener.events, "it is asked")
+    (asked,) = listener.events
+    assert (asked.type, asked.tool, asked.reason, asked.timeout_seconds, asked.turn) == (
+        "agent.approval_requested",
+        "ask_human",
+        "tabs or spaces?",
+        600,
+        3,
+    )
+    assert not (await server.told("list_peers"))[1]
+    await desk.answer(answer(asked.approval_id, granted=granted, reason=reason))
+    found = await server.answer()
+    assert (found["id"], found["result"]["content"][0]["text"]) == (name, told)
+
+
+async def test_a_question_nobody_answers_ends_with_its_time(server: Server, listener: Any) -> None:
+    """The agent is told so."""
+    desk = Desk(Approvals(timeout_seconds=1), listener.say, nobody)
+    assert await desk.ask_person("is anybody there?", 1) == (False, "nobody answered within 1 s")
+
+
+async def test_a_turn_that_ends_takes_its_question_with_it(
+    server: Server, listener: Any, desk: Desk, eventually: Any
+) -> None:
+    """The tool returns, and a later answer is to nothing that waits."""
+    server.call("ask_human", question="tabs or spaces?")
+    await eventually(lambda: listener.events, "it is asked")
+    desk.withdraw()
+    assert "the turn has ended" in (await server.answer())["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "killed"])
+async def test_who_does_not_wait_any_more_asks_no_more(
+    server: Server, listener: Any, desk: Desk, eventually: Any, how: str
+) -> None:
+    """A call that is taken back, and one whose server is gone."""
+    name = server.call("ask_human", question="tabs or spaces?")
+    await eventually(lambda: listener.events, "it is asked")
+    if how == "killed":
+        server.process.kill()
+    else:
+        server.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": name}})
+    await eventually(lambda: not desk.waiting, "nobody waits")
+
+
+async def test_only_who_has_the_token_is_answered(herd: Herd, listener: Any) -> None:
+    """Another process of the sandbox learns nothing and says nothing."""
+    server = await start(herd, SANDHERD_HERD_TOKEN="guessed")
+    told = await server.told("send_message", recipient="sbx-2", content="hello")
+    assert told == ("the worker of this sandbox does not answer", True)
+    assert listener.events == []
+    assert server.process.stdin is not None
+    server.process.stdin.close()
+    assert await server.process.wait() == 0
+
+
+def test_a_server_is_given_the_secrets_that_it_names() -> None:
+    """By name only: the values are those of the task's variables, and no other is handed on."""
+    server = McpServer(command="tickets", args=["-v"], env={"URL": "u"}, secret_env=frozenset({"TOKEN"}))
+    asked = ClaudeHarness(kind="claude", mcp_servers={"tickets": server})
+    assert added(asked, {"TOKEN": "t0ken", "OTHER": "x"}) == {
+        "tickets": {"command": "tickets", "args": ["-v"], "env": {"URL": "u", "TOKEN": "t0ken"}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("approvals", "verdict"),
+    [
+        (Approvals(otherwise="ask"), "allow"),
+        (Approvals(tools={"mcp__*": "ask"}), "allow"),
+        (Approvals(tools={"mcp__sandherd__*": "deny"}), "deny"),
+        (Approvals(tools={"mcp__sandherd__ask_human": "ask"}), "ask"),
+    ],
+)
+def test_to_ask_a_person_needs_nobodys_leave(approvals: Approvals, verdict: str) -> None:
+    """Unless it is named, or denied."""
+    assert policy(approvals, "mcp__sandherd__ask_human") == verdict
