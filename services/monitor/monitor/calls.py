@@ -26,7 +26,7 @@ def _call(seen: Seen, data: EventData) -> Call:
         return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input), data.event_subtype == _WHOLE)
     if isinstance(data, AgentExecStarted):
         return Call("exec", seen.at, asked=True)
-    return Call(seen.type.removeprefix("agent.").removesuffix("_invoked"), seen.at)
+    return Call(seen.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), seen.at)
 
 
 def closed(state: Watched, seen: Seen, data: EventData, field: str) -> Watched:

@@ -17,13 +17,14 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from threading import Lock
 from typing import Any, Final, Literal
 from uuid import uuid4
 
 from sandherd_drivers.commands import Begin, Command, Decide, Decision, Interrupt, Message, Stop, read_command
+from sandherd_drivers.model_calls import Line, ModelCalls
 from sandherd_drivers.shortening import shorten
 
 __all__ = ["Begin", "Decision", "Interrupt", "Message", "Stop", "Wire", "run"]
@@ -41,6 +42,8 @@ class Wire:
     def __init__(self, commands: int, events: int) -> None:
         self._commands, self._events = commands, events
         self._lock = Lock()
+        self._order = Lock()
+        self._calls: ModelCalls | None = None
         self._queue: asyncio.Queue[Command] = asyncio.Queue()
         self._asked: dict[str, asyncio.Future[Decision]] = {}
         self._loop = asyncio.get_running_loop()
@@ -102,7 +105,16 @@ class Wire:
 
     def event(self, type: str, /, **data: Any) -> None:
         """Say an event: `agent.message`, with its fields. What is too long for one line is shortened."""
-        self._say(type, **data)
+        calls = self._calls
+        if calls is None:
+            self._say(type, **data)
+            return
+        with self._order:
+            self._say_all([*calls.before(type), (type, data), *calls.after(type, data)])
+
+    def follow_model(self) -> None:
+        """From now on calls of the model are said, too, as what is said shows them."""
+        self._calls = ModelCalls()
 
     def ready(self, *, session_id: str | None = None, model: str | None = None, version: str | None = None) -> None:
         """The agent can take messages."""
@@ -118,6 +130,9 @@ class Wire:
 
     def turn(self, turn: int, state: Literal["running", "idle"]) -> None:
         """What the agent does now. Idle: it has nothing to do, and waits."""
+        if state == "idle" and self._calls is not None:
+            with self._order:
+                self._say_all(self._calls.ended())
         self._say("driver.turn", turn=turn, state=state)
 
     def transcript(self, path: str | os.PathLike[str], session_id: str) -> None:
@@ -148,6 +163,10 @@ class Wire:
             stop_reason=stop_reason,
             session_id=session_id,
         )
+
+    def _say_all(self, lines: Iterable[Line]) -> None:
+        for type, data in lines:
+            self._say(type, **data)
 
     def _say(self, type: str, /, **data: Any) -> None:
         left = memoryview(shorten(type, data))

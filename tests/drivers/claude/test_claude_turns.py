@@ -11,12 +11,13 @@ from tests.models.anthropic_answers import Answer, Call, Text, Thinking, calls, 
 
 pytestmark = pytest.mark.agents
 
+CALLS = ("agent.model_call_started", "agent.model_call_completed")
 SLEEPS = 'touch begun; python3 -c "import time; time.sleep(60)"; touch woken'
 
 
 def told(driver: DriverProcess) -> list[str]:
-    """The types of what was said, without notices and prices."""
-    left_out = {"agent.system_message", "agent.usage", "driver.ready"}
+    """The types of what was said, without notices, prices and calls of the model."""
+    left_out = {"agent.system_message", "agent.usage", "driver.ready", *CALLS}
     return [line["type"] for line in driver.lines if line["type"] not in left_out]
 
 
@@ -43,6 +44,8 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
     assert [line["tool"] for line in driver.said("agent.tool_completed")] == ["Write", "Edit", "Bash"]
     assert driver.said("agent.tool_result")[2]["result"] == "2\nshown"
     assert [line["block_count"] for line in driver.said("agent.assistant_message")] == [3, 1, 1, 1]
+    begun, over = ([line["call_id"] for line in driver.said(kind)] for kind in CALLS)
+    assert (begun, len(set(begun))) == (over, 4)
     assert {line["turn"] for line in driver.said("agent.message")} == {1}
     assert driver.said("agent.turn_started")[0]["prompt_preview"] == "make a.txt"
     assert driver.output.splitlines()[-1] == "shown"

@@ -42,6 +42,7 @@ async def test_a_task_is_done_and_told(openhands: StartOpenHands, model: OpenAIM
     )
     driver = await openhands("Write notes.", mcp_servers={"herd": TOOL_SERVER})
     result = await driver.heard("driver.result")
+    await driver.heard("driver.turn", turn=1, state="idle")
     ready = driver.said("driver.ready")[0]
     assert (ready["model"], ready["version"][:5]) == ("openai/scripted", "1.58.")
     _the_tools_have_worked(driver)
@@ -96,6 +97,10 @@ def _the_words_are_said(driver: DriverProcess) -> None:
     assert [line["content"] for line in driver.said("agent.message")] == ["I begin.", "All done."]
     assert [line["content"] for line in driver.said("agent.thinking")] == ["How?", "That will do."]
     assert len(driver.said("agent.assistant_message")) == 5
+    calls = ("agent.model_call_started", "agent.model_call_completed")
+    begun, over = ([line["call_id"] for line in driver.said(kind)] for kind in calls)
+    # What follows a thought in the shape of a call is not told as a call of the model.
+    assert (begun, len(set(begun))) == (over, 4)
     turn = said_in_turn(driver, 1)
     assert turn[:2] == ["driver.turn", "agent.turn_started"]
     assert turn[-3:] == ["agent.usage", "agent.turn_completed", "driver.turn"]

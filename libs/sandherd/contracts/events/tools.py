@@ -1,4 +1,4 @@
-"""What an agent does with its hands: tools, sub-agents, skills and files."""
+"""What an agent calls, its model, tools, sub-agents and skills, and what it does to files."""
 
 from typing import Any, ClassVar, Literal
 
@@ -7,6 +7,23 @@ from pydantic import Field
 from sandherd.contracts.events.agent import AgentEvent, Json
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.quantities import Count, MicroDollars, Milliseconds, Seconds
+
+
+class AgentModelCallStarted(AgentEvent):
+    """The model is asked; the call is in flight until it answers."""
+
+    type: ClassVar[str] = "agent.model_call_started"
+    opens: ClassVar[str | None] = "call_id"
+    call_id: str
+
+
+class AgentModelCallCompleted(AgentEvent):
+    """The model answers, or nobody waits for it any more. From its first word on its answer is told as it comes."""
+
+    type: ClassVar[str] = "agent.model_call_completed"
+    closes: ClassVar[str | None] = "call_id"
+    call_id: str
+    duration_ms: Milliseconds | None = None
 
 
 class AgentToolUse(AgentEvent):

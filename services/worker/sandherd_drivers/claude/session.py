@@ -42,6 +42,7 @@ class Session:
     def __init__(self, wire: Wire) -> None:
         self.gone = asyncio.Event()
         self._wire = wire
+        wire.follow_model()
         self._client: Any = None
         self._hearing: Hearing | None = None
         self._listening: asyncio.Task[None] | None = None

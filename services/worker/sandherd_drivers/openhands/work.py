@@ -54,6 +54,7 @@ class Work:
         self.gone = asyncio.Event()
         """Set when the agent is beyond help."""
         self._wire = wire
+        wire.follow_model()
         self._agent = Agent(wire)
         self._mark = leftovers.mark()
         self._working: asyncio.Task[None] | None = None
