@@ -7,7 +7,13 @@ from monitor.digests import call_digest, result_digest
 from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Call, Seen, Steering, Streak, Watched
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecStarted
-from sandherd.contracts.events.tools import AgentToolCompleted, AgentToolResult, AgentToolUse, AgentUserToolResult
+from sandherd.contracts.events.tools import (
+    AgentApprovalRequested,
+    AgentToolCompleted,
+    AgentToolResult,
+    AgentToolUse,
+    AgentUserToolResult,
+)
 
 _WHOLE: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
@@ -26,6 +32,8 @@ def _call(seen: Seen, data: EventData) -> Call:
         return Call(data.tool[:80], seen.at, call_digest(data.tool, data.input), data.event_subtype == _WHOLE)
     if isinstance(data, AgentExecStarted):
         return Call("exec", seen.at, asked=True)
+    if isinstance(data, AgentApprovalRequested):
+        return Call("approval", seen.at, waits=True)
     return Call(seen.type.removeprefix("agent.").removesuffix("_invoked").removesuffix("_started"), seen.at)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from monitor.calls import closed, opened
 from monitor.state import SPELL, Found, Seen, Steering, Watched
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.events.agent import AgentHeartbeat
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnCompleted
 from sandherd.contracts.events.lifecycle import SandboxExtended, SandboxRequested
 from sandherd.contracts.events.message import (
     MessageAcknowledged,
@@ -49,6 +49,8 @@ def step(state: Watched, seen: Seen) -> Watched:
         return _sandbox(state, seen)
     if domain == "message":
         return _message(state, seen)
+    if domain == "approval":
+        return _answered(state, seen)
     return _over(state, seen) if domain == "task" else _own(state, seen)
 
 
@@ -76,6 +78,9 @@ def _agent(state: Watched, seen: Seen) -> Watched:
         return replace(state, **changes)
     if model.counts_as_work:
         changes["last_work_at"] = seen.at
+    if seen.type == AgentTurnCompleted.type:
+        # What was asked in a turn that is over nobody waits for, whenever it is answered.
+        changes["in_flight"] = {key: call for key, call in state.in_flight.items() if not call.waits}
     if model.terminal and state.finished_at is None:
         changes |= {"finished_at": seen.at, "steering": _cut_short(state.steering, "finished")}
     return _calls(replace(state, **changes), seen, model.opens, model.closes)
@@ -94,6 +99,14 @@ def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) ->
     if opens is not None:
         return opened(state, seen, seen.data, opens)
     return closed(state, seen, seen.data, closes) if closes is not None else state
+
+
+def _answered(state: Watched, seen: Seen) -> Watched:
+    """A person's leave was given or denied, or did not come; what waited for it begins only now."""
+    model = EVENTS.get(seen.type)
+    if model is None or model.closes is None:
+        return state
+    return _calls(replace(state, answered_at=seen.at), seen, None, model.closes)
 
 
 def _sandbox(state: Watched, seen: Seen) -> Watched:

@@ -9,7 +9,7 @@ from sandherd.contracts.events import EVENTS
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.subjects import read_event_subject
 
-DOMAINS: Final = frozenset({"agent", "sandbox", "message", "monitor"})
+DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
 OVER: Final = frozenset({"task.retry_scheduled", "task.failed", "task.cancelled"})
 """An attempt is over by the spawner's word, whatever its agent does. They are read as said of its sandbox."""
 

@@ -95,12 +95,14 @@ def finished(state: Watched, now: datetime, limits: Limits) -> Finding | None:
 def stuck(state: Watched, now: datetime, limits: Limits) -> Finding | None:
     """A call has been in flight for too long.
 
-    An agent's whole program may take as long as its sandbox may live; a command that somebody runs has its own limit.
+    An agent's whole program may take as long as its sandbox may live; a command that somebody runs has its own limit,
+    and so has a question to a person, behind which all else waits.
     """
     calls = [call.begun_at for call in state.in_flight.values() if not call.whole and not call.asked]
-    if state.paused or state.finished_at is not None or not calls:
+    waits = any(call.waits for call in state.in_flight.values())
+    if state.paused or state.finished_at is not None or not calls or waits:
         return None
-    return _held(Rule.STUCK, _since(state, min(calls)), now, limits.stuck_after)
+    return _held(Rule.STUCK, _since(state, min(calls), state.answered_at), now, limits.stuck_after)
 
 
 def idle(state: Watched, now: datetime, limits: Limits) -> Finding | None:

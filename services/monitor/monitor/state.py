@@ -53,6 +53,8 @@ class Call:
     """Whether it is the agent's whole program."""
     asked: bool = False
     """Whether somebody outside asked for it: a command that is run in the sandbox, with a time limit of its own."""
+    waits: bool = False
+    """Whether it is a question to a person, who has the time that the question says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Watched:
     """How long it was asked to stay after its agent has ended, in seconds."""
     in_flight: Mapping[str, Call] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
+    answered_at: datetime | None = None
+    """When a person last answered it, or did not in time."""
     streak: Streak | None = None
     steering: Steering | None = None
     steered_at: datetime | None = None

@@ -80,6 +80,31 @@ def test_a_call_in_flight_is_activity_until_it_is_stuck(
     assert found(state, after(age), limits) == rule
 
 
+def test_a_call_of_the_model_is_activity_until_it_is_stuck(story: Story, limits: Limits, after: After) -> None:
+    """Like a tool's: a long thought is not idle, and one without an end is stuck; one that has ended is forgotten."""
+    asked = [story.seen("agent.turn_started"), story.seen("agent.model_call_started", 1)]
+    assert found(told([*asked, alive_at(story, 900)]), after(900), limits) is None
+    assert found(told([*asked, alive_at(story, 901)]), after(901), limits) == "stuck"
+    answered = [*asked, story.seen("agent.model_call_completed", 500), alive_at(story, 1099)]
+    assert found(told(answered), after(1099), limits) is None
+
+
+@pytest.mark.parametrize("answer", ["approval.granted", "approval.expired"])
+def test_what_waits_for_a_person_is_not_stuck(story: Story, limits: Limits, after: After, answer: str) -> None:
+    """However long it waits; what was to wait begins with the answer, and has its whole time then."""
+    asked = [story.seen("agent.tool_use"), story.seen("agent.approval_requested", 1)]
+    assert found(told([*asked, alive_at(story, 3600)]), after(3600), limits) is None
+    answered = [*asked, story.seen(answer, 3600)]
+    assert found(told([*answered, alive_at(story, 4499)]), after(4499), limits) is None
+    assert found(told([*answered, alive_at(story, 4500)]), after(4500), limits) == "stuck"
+
+
+def test_what_was_asked_in_a_turn_that_is_over_keeps_nothing(story: Story, limits: Limits, after: After) -> None:
+    """Nobody waits for the answer any more, though it may still be given."""
+    events = [*story.call("1"), story.seen("agent.approval_requested", 1), story.seen("agent.turn_completed", 10)]
+    assert found(told([*events, alive_at(story, 610)]), after(610), limits) == "idle"
+
+
 def test_a_whole_program_is_never_stuck(story: Story, limits: Limits, after: After) -> None:
     """The one call that is the agent's program may run for hours: it is neither stuck nor idle while it lives."""
     program = {"tool": "command", "tool_use_id": "a", "event_subtype": "program"}

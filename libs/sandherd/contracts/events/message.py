@@ -80,6 +80,7 @@ class ApprovalGranted(ApprovalEvent):
     """A person agreed."""
 
     type: ClassVar[str] = "approval.granted"
+    closes: ClassVar[str | None] = "approval_id"
     by: str | None = None
     reason: str | None = None
     answer: SafeName | None = None
@@ -90,6 +91,7 @@ class ApprovalDenied(ApprovalEvent):
     """A person refused."""
 
     type: ClassVar[str] = "approval.denied"
+    closes: ClassVar[str | None] = "approval_id"
     by: str | None = None
     reason: str | None = None
     answer: SafeName | None = None
@@ -100,5 +102,6 @@ class ApprovalExpired(ApprovalEvent):
     """Nobody answered in time; the stated default holds."""
 
     type: ClassVar[str] = "approval.expired"
+    closes: ClassVar[str | None] = "approval_id"
     outcome: str
     """`granted` or `denied` as the default was; `ended` if its sandbox was over first."""

@@ -42,6 +42,7 @@ class AgentApprovalRequested(AgentEvent):
     """The agent waits for a person's leave."""
 
     type: ClassVar[str] = "agent.approval_requested"
+    opens: ClassVar[str | None] = "approval_id"
     counts_as_work: ClassVar[bool] = False
     approval_id: str
     tool: str
