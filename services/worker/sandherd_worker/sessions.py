@@ -57,7 +57,7 @@ class Sessions:
         """Its digest. Raises `OSError` for what is no file, too large, or not where an agent may keep one."""
         home = self._who.inherited.get("HOME")
         roots = [self._who.state_dir / DRIVER, self._who.work_dir, *([Path(home)] if home else [])]
-        whole = path.resolve(strict=True)
+        whole = _resolved(path)
         if not any(whole.is_relative_to(root.resolve()) for root in roots) or _within(whole, self._who.state_dir):
             raise PermissionError(errno.EACCES, "it is not where an agent may keep one")
         digest, limit = hashlib.sha256(), min(_LARGEST, int(self._spool.room * _SHARE_OF_ROOM))
@@ -77,6 +77,14 @@ class Sessions:
             while piece := file.read(_PIECE):
                 yield stream.feed(decoder.decode(piece)).encode("utf-8", "surrogateescape")
         yield (stream.feed(decoder.decode(b"", final=True)) + stream.finish()).encode("utf-8", "surrogateescape")
+
+
+def _resolved(path: Path) -> Path:
+    """Where it leads. Raises `OSError`, also for what is no path at all: an agent may have said anything."""
+    try:
+        return path.resolve(strict=True)
+    except (ValueError, RuntimeError) as error:  # a NUL, half a character; links that go round in a circle
+        raise OSError(errno.EINVAL, f"it is no path: {error}") from None
 
 
 def _within(path: Path, state_dir: Path) -> bool:

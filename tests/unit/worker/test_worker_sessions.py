@@ -60,6 +60,10 @@ async def test_what_has_not_changed_is_kept_once(kept: Sessions, spool: Spool, s
         "state/driver/pipe",
         "state/driver/link",
         "gone",
+        "work/round",
+        "work/a\0b",
+        "work/\ud800",
+        f"work/{'x' * 300}",
     ],
 )
 async def test_nothing_else_can_be_had_that_way(
@@ -69,6 +73,7 @@ async def test_nothing_else_can_be_had_that_way(
     for secret in (tmp_path / "outside", tmp_path / "state" / "joiner.creds", tmp_path / "state" / "spool" / "1"):
         secret.write_text("the key")
     os.mkfifo(tmp_path / "state" / "driver" / "pipe")
+    (tmp_path / "work" / "round").symlink_to("round")
     (tmp_path / "state" / "driver" / "link").symlink_to(tmp_path / "state" / "joiner.creds")
     await kept.keep(tmp_path / name, "session-1")
     assert [event.type for event in said(spool)] == ["agent.error"]
