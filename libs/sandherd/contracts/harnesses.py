@@ -10,6 +10,8 @@ _DAY: Final = 86_400
 
 Argument = Annotated[str, StringConstraints(max_length=32_000, pattern=r"^[^\x00]*$")]
 """What the kernel takes as one argument or variable: no NUL, and under 128 KiB in any script (execve(2))."""
+LONGEST_WORD: Final = 128_000
+"""What one argument or variable may weigh, in bytes of UTF-8: the kernel takes 128 KiB with its name (execve(2))."""
 Text = Annotated[str, StringConstraints(min_length=1, max_length=64 * 1024, pattern=r"^[^\x00]*$")]
 ToolName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """A tool as its agent calls it, or several: `*` stands for any characters, `?` for one."""
@@ -87,7 +89,8 @@ class CommandHarness(BaseModel):
     """A program as text: run by what its first line names (`#!`), else by /bin/sh."""
     task_as: Literal["env", "argument", "stdin", "file"] = Field(default="env", exclude_if=lambda said: said == "env")
     """How it is given the task: in SANDHERD_TASK, where it always is; as its last argument as well; as the whole of
-    its standard input, so that it hears no messages; or in a file whose path is in SANDHERD_TASK_PATH."""
+    its standard input, so that it hears no messages; or in a file whose path is in SANDHERD_TASK_PATH. A task of more
+    than 128,000 bytes is no variable and no argument: SANDHERD_TASK is not set then, and SANDHERD_TASK_PATH is."""
 
     @model_validator(mode="after")
     def _runs_something(self) -> Self:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.harnesses import AnyHarness, Argument, EnvName, Offering, Text
+from sandherd.contracts.harnesses import LONGEST_WORD, AnyHarness, Argument, CommandHarness, EnvName, Offering, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 
@@ -104,6 +104,14 @@ class TaskSpec(SandboxSpec):
     retry: Retry = Retry()
     on_retry: Literal["offer", "restore"] = "offer"
     """What a new attempt gets of the last one's work tree: beside its own empty one, or as its own."""
+
+    @model_validator(mode="after")
+    def _argument_fits(self) -> Self:
+        weight = len(self.text.encode())
+        if isinstance(self.harness, CommandHarness) and self.harness.task_as == "argument" and weight > LONGEST_WORD:
+            told = f"text weighs {weight} bytes, and an argument may weigh {LONGEST_WORD}"
+            raise ValueError(f"{told}; give the task as file or stdin (task_as)")
+        return self
 
     @model_validator(mode="after")
     def _servers_have_what_they_name(self) -> Self:

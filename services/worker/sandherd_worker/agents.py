@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from sandherd.contracts.commands import SandboxSpec, TaskSpec
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.harnesses import HERD_SERVER, CommandHarness, DrivenHarness
+from sandherd.contracts.harnesses import HERD_SERVER, LONGEST_WORD, CommandHarness, DrivenHarness
 from sandherd_worker import oom
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harnesses.base import Harness, Voice
@@ -63,8 +63,8 @@ def _argv(asked: CommandHarness, text: str, folder: Path) -> list[str]:
 
 
 def _task_file(asked: CommandHarness, text: str, folder: Path) -> dict[str, str]:
-    """The variable that names the file with the task, if it is to be in one. Raises `OSError`."""
-    if asked.task_as != "file":
+    """The variable that names the file with the task, if it is to be in one, or has to. Raises `OSError`."""
+    if asked.task_as != "file" and _is_a_word(text):
         return {}
     (folder / "task.txt").write_text(text)
     return {"SANDHERD_TASK_PATH": str(folder / "task.txt")}
@@ -119,10 +119,17 @@ def environment(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
 def _of_task(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
     if who.task is None or not isinstance(spec, TaskSpec):
         return {}
-    found = {"SANDHERD_TASK": spec.text, "SANDHERD_TASK_ID": who.task, "SANDHERD_ATTEMPT": str(who.attempt)}
+    found = {"SANDHERD_TASK_ID": who.task, "SANDHERD_ATTEMPT": str(who.attempt)}
+    if _is_a_word(spec.text):
+        found["SANDHERD_TASK"] = spec.text
     if who.previous_file and who.previous_dir:
         found["SANDHERD_PREVIOUS_DIR"] = str(who.previous_dir)
     return found
+
+
+def _is_a_word(text: str) -> bool:
+    """Whether the kernel takes it as a variable."""
+    return len(text.encode("utf-8", "replace")) <= LONGEST_WORD
 
 
 def secrets(spec: SandboxSpec) -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 TEXT = "compute C(50, 25)\nand 'check' it: $HOME"
 
 
-def command(sandbox: Any, **harness: Any) -> None:
-    spec = {"text": TEXT, "harness": {"kind": "command", **harness}}
+def command(sandbox: Any, text: str = TEXT, /, **harness: Any) -> None:
+    spec = {"text": text, "harness": {"kind": "command", **harness}}
     (sandbox.state / "task.json").write_text(json.dumps(spec))
 
 
@@ -29,6 +29,21 @@ async def test_a_program_is_given_its_task(sandbox: Any, task_as: str, argv: lis
     assert await sandbox.output() == TEXT
     assert (await sandbox.event("completed")).data.exit_code == 0
     assert await sandbox.events("file_edited") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("四" * 42_666, ["/bin/sh", "-c", 'printf %s "$SANDHERD_TASK"; test -z "$SANDHERD_TASK_PATH"']),
+        ("四" * 42_667, ["/bin/sh", "-c", 'cat "$SANDHERD_TASK_PATH"; test -z "$SANDHERD_TASK"']),
+    ],
+)
+async def test_a_task_that_is_too_long_for_a_variable_is_in_a_file(sandbox: Any, text: str, argv: list[str]) -> None:
+    """Up to 128,000 bytes it is a variable; beyond that, the kernel would not start the program with it."""
+    command(sandbox, text, argv=argv)
+    assert await sandbox.run() == 0
+    assert await sandbox.output() == text
+    assert (await sandbox.event("completed")).data.exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,18 @@ def test_what_no_agent_can_be_is_refused(said: Any) -> None:
         ANY.validate_python(said)
 
 
+@pytest.mark.parametrize(("text", "fits"), [("x" * 65_536, True), ("四" * 42_666, True), ("四" * 42_667, False)])
+def test_a_task_that_is_an_argument_weighs_what_the_kernel_takes(text: str, fits: bool) -> None:
+    """In bytes, not characters; any other way to give it takes all of it."""
+    for task_as in ("argument", "env", "stdin", "file"):
+        said = {"text": text, "harness": {"kind": "command", "argv": ["true"], "task_as": task_as}}
+        if fits or task_as != "argument":
+            assert TaskSpec.model_validate(said).text == text
+        else:
+            with pytest.raises(ValidationError, match=r"128001 bytes.*task_as"):
+                TaskSpec.model_validate(said)
+
+
 @pytest.mark.parametrize("said", [{"kind": "claude"}, {"kind": "openhands"}, {"kind": "acp", "argv": ["agent"]}])
 def test_an_agent_may_do_everything_unless_it_is_said(said: dict[str, Any]) -> None:
     """What is left out leaves the agent free in its sandbox, and an answer that doesn't come is a no."""
