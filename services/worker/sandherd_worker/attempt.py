@@ -16,6 +16,7 @@ from sandherd.contracts.events.agent import (
     AgentWaiting,
 )
 from sandherd.telemetry import logs
+from sandherd_worker import oom
 from sandherd_worker.access.room import Room
 from sandherd_worker.agents import make_harness, put_files
 from sandherd_worker.emitter import now
@@ -240,4 +241,4 @@ class Attempt:
             done = {"agent_type": self._spec.harness.kind, "validation_passed": ended.validation_passed}
             return AgentCompleted.model_validate({**facts, **done})
         failure = {"error": ended.error, "error_type": ended.error_type, "signal": ended.signal}
-        return AgentFailed.model_validate({**facts, **failure})
+        return AgentFailed.model_validate({**facts, **failure, **oom.figures(self._who.cgroup)})

@@ -1,9 +1,16 @@
-"""Whether the kernel has killed for want of memory: the counter of the control group, or of the whole machine."""
+"""Whether the kernel has killed for want of memory: the counter of the control group, or of the whole machine.
+
+And how much memory there was.
+"""
 
 from pathlib import Path
 from typing import Final
 
+from sandherd.contracts.quantities import MAX_WHOLE
+
 _MACHINE: Final = Path("/proc/vmstat")
+_PEAK: Final = ("memory.peak", "memory.max_usage_in_bytes")
+_LIMIT: Final = ("memory.max", "memory.limit_in_bytes")
 
 
 def kills(cgroup: Path | None, machine: Path = _MACHINE) -> int | None:
@@ -26,4 +33,22 @@ def _count(path: Path) -> int | None:
         name, _, value = line.partition(" ")
         if name == "oom_kill" and value.strip().isdigit():
             return int(value)
+    return None
+
+
+def figures(cgroup: Path | None) -> dict[str, int | None]:
+    """The most that the sandbox's control group has held, and what it may hold: as the end of an attempt tells it.
+
+    None for what can't be seen from here, and for a limit that is none.
+    """
+    return {"memory_peak_bytes": _bytes(cgroup, _PEAK), "memory_limit_bytes": _bytes(cgroup, _LIMIT)}
+
+
+def _bytes(cgroup: Path | None, names: tuple[str, ...]) -> int | None:
+    for path in [cgroup / name for name in names] if cgroup else []:
+        try:
+            found = int(path.read_text())
+        except (OSError, ValueError):
+            continue
+        return found if 0 <= found <= MAX_WHOLE else None
     return None

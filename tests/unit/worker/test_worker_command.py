@@ -294,3 +294,23 @@ def test_the_kernels_kills_are_read_from_the_sandboxs_group_first(tmp_path: Path
     assert oom.kills(tmp_path, machine) == 3
     (tmp_path / "memory.events").write_text("low 0\noom 2\noom_kill 2\n")
     assert oom.kills(tmp_path, machine) == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "peak", "limit"),
+    [
+        ({}, None, None),
+        ({"memory.peak": "700\n", "memory.max": "800\n"}, 700, 800),
+        ({"memory.max": "max\n"}, None, None),
+        ({"memory.max_usage_in_bytes": "700\n", "memory.limit_in_bytes": "800\n"}, 700, 800),
+        ({"memory.limit_in_bytes": "9223372036854771712\n"}, None, None),
+    ],
+)
+def test_the_figures_of_memory_are_those_of_the_sandboxs_group(
+    tmp_path: Path, files: dict[str, str], peak: int | None, limit: int | None
+) -> None:
+    """Version 2 and 1; nothing is said of what can't be seen, and no limit is none."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert oom.figures(tmp_path) == {"memory_peak_bytes": peak, "memory_limit_bytes": limit}
+    assert set(oom.figures(None).values()) == {None}

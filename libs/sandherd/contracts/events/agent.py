@@ -229,6 +229,9 @@ class AgentFailed(Outcome):
         "exit_status", "signal", "out_of_memory", "start", "limit_reached", "worker_lost", "stopped", "internal"
     ]
     signal: Whole | None = None
+    memory_peak_bytes: Count | None = None
+    """The most that its sandbox has held at once, where that is measured."""
+    memory_limit_bytes: Count | None = None
 
 
 class AgentShutdown(AgentEvent):
