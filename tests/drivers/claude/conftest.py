@@ -8,8 +8,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.drivers.conftest import TOOLCHAINS, StartDriver
+from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import DriverProcess
+from tests.drivers.toolchains import interpreter
 from tests.models.anthropic import AnthropicModel, anthropic_model
 
 ENOUGH = "enough"
@@ -52,9 +53,7 @@ def claude(start_driver: StartDriver, model: AnthropicModel) -> Iterator[StartCl
         prepare: Callable[[DriverProcess], None] = lambda _driver: None,
         **harness: Any,
     ) -> DriverProcess:
-        python = TOOLCHAINS / "claude" / "bin" / "python"
-        if not python.exists():
-            pytest.fail(f"{python} is missing: these tests need the real SDK")
+        python = await asyncio.to_thread(interpreter, "claude")
         variables = {
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "sk-ant-scripted",

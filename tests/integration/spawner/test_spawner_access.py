@@ -395,4 +395,8 @@ async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
     assert (view.can_pause, view.memory, view.processes) == (True, "cgroup", "rlimit")
     assert found.profiles == settings["profiles"]
     assert (found.caps, found.defaults.memory_mb, found.defaults.cpu_seconds) == (settings["caps"], 2048, 60)
-    assert (found.harnesses, found.max_file_bytes, found.max_attempts) == (["command"], 7 * MIB, 20)
+    assert (found.harnesses, found.max_file_bytes, found.max_attempts) == (
+        ["command", "claude", "openhands", "acp"],
+        7 * MIB,
+        20,
+    )
