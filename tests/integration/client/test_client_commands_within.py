@@ -148,7 +148,8 @@ async def test_what_there_is_can_be_seen(line: Context, sandherd: Sandherd) -> N
     status, out, _ = await sandherd("runtimes")
     assert status == 0
     assert "process" in out
-    assert json.loads((await sandherd("runtimes", "-o", "json"))[1])["harnesses"] == ["command", "claude", "openhands", "acp"]
+    harnesses = json.loads((await sandherd("runtimes", "-o", "json"))[1])["harnesses"]
+    assert harnesses == ["command", "claude", "openhands", "acp"]
     for words, said in (
         (["run", "x", "--runtime", "moon", "--", "true"], "there is: process"),
         (["run", "x", "--profile", "large", "--", "true"], "leave --profile out"),
