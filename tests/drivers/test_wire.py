@@ -8,6 +8,7 @@ import pytest
 
 from sandherd_drivers.commands import Begin, Decide, Interrupt, Message, Resume, Stop, read_command
 from sandherd_drivers.shortening import LONGEST_LINE, shorten
+from sandherd_drivers.wire import Wire
 from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import PACKAGES, DriverProcess
 
@@ -31,6 +32,7 @@ async def echo(start_driver: StartDriver) -> DriverProcess:
         ('{"do":"interrupt"}', Interrupt()),
         ('{"do":"decide","approval_id":"a","granted":true}', Decide("a", granted=True)),
         ('{"do":"stop"}', Stop()),
+        ('{"do":"stop","grace":2.8}', Stop(2.8)),
     ],
 )
 def test_a_line_becomes_a_command(line: str, command: Any) -> None:
@@ -114,6 +116,36 @@ async def test_a_worker_that_is_gone_ends_its_driver(echo: DriverProcess) -> Non
     echo.close_input()
     assert await echo.ended() == 0
     assert echo.said("driver.transcript")
+
+
+async def test_a_sigterm_means_stop(echo: DriverProcess) -> None:
+    """It ends in order and with its transcript, also if it was told to stop before."""
+    echo.begin("use A", {})
+    await echo.heard("driver.ask")
+    echo.send("stop", grace=20)
+    echo.process.terminate()
+    assert await echo.ended() == 0
+    assert echo.said("driver.transcript")
+
+
+async def test_a_sigterm_is_enough(echo: DriverProcess) -> None:
+    """Without any word on its standard input."""
+    echo.begin("use A", {})
+    await echo.heard("driver.ask")
+    echo.process.terminate()
+    assert await echo.ended() == 0
+    assert echo.said("driver.transcript")
+
+
+async def test_each_step_of_an_end_leaves_time_for_the_next() -> None:
+    """Half of what is left of the grace at most, and as much as it likes if there is none."""
+    wire = Wire(-1, -1)
+    assert wire.within(5) == 5
+    wire._stop(Stop(8))
+    assert 0 < wire.within(1000) <= 4
+    assert wire.within(0.1) == 0.1
+    wire._stop(Stop(8000))
+    assert wire.within(1000) <= 4
 
 
 async def test_nonsense_on_the_wire_is_told_and_passed_over(echo: DriverProcess) -> None:

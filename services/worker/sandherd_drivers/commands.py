@@ -64,6 +64,9 @@ class Decide:
 class Stop:
     """End in order: keep the transcript, say it, and leave."""
 
+    grace: float | None = None
+    """How long that may take, in seconds, before it is ended by force; None: as long as it wants."""
+
 
 Command = Begin | Message | Interrupt | Decide | Stop
 

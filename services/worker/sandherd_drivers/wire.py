@@ -10,12 +10,13 @@
 
     run(main)
 
-The methods that say something may be called from any thread, and return when the pipe has taken it.
+The methods that say something may be called from any thread, and return when the pipe has taken it. A SIGTERM means
+stop, as the end of standard input does.
 """
 
 import asyncio
-import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -32,6 +33,9 @@ __all__ = ["Begin", "Decision", "Interrupt", "Message", "Stop", "Wire", "run"]
 EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
 _LONGEST_COMMAND: Final = 8 * 1024 * 1024
 _LEAVING: Final = "the agent is ending"
+_UNASKED: Final = "nobody can be asked: it is too much to be shown"
+_SHARE: Final = 0.5
+"""How much of what is left of its grace one step of a driver's end may take."""
 
 ErrorType = Literal["start", "signal", "internal", "stopped", "exit_status"]
 
@@ -48,7 +52,9 @@ class Wire:
         self._asked: dict[str, asyncio.Future[Decision]] = {}
         self._loop = asyncio.get_running_loop()
         self._reading: asyncio.Task[None] | None = None
-        self._over = False
+        self._until: float | None = None
+        self.leaving = asyncio.Event()
+        """Set when it is to stop, even where that command is not read yet."""
 
     @classmethod
     async def open(cls) -> "Wire":
@@ -76,12 +82,18 @@ class Wire:
             if isinstance(command, Stop):
                 return
 
+    def within(self, most: float) -> float:
+        """How long a step of the end may take, in seconds: `most`, or half of what is left of the grace for it all."""
+        if self._until is None:
+            return most
+        return max(0.0, min(most, (self._until - self._loop.time()) * _SHARE))
+
     async def ask(self, tool: str, input: dict[str, Any], reason: str | None = None) -> Decision:
         """Ask whether the agent may use this tool, and wait for the answer. No one there to answer means no.
 
         Not to be awaited where the commands are read in turn: an interrupt would wait for the answer then.
         """
-        if self._over:
+        if self.leaving.is_set():
             return Decision(granted=False, reason=_LEAVING)
         approval = f"apr-{uuid4().hex}"
         answer: asyncio.Future[Decision] = self._loop.create_future()
@@ -180,6 +192,7 @@ class Wire:
         reader = asyncio.StreamReader(_LONGEST_COMMAND)
         pipe = os.fdopen(self._commands, "rb", buffering=0)
         await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        self._loop.add_signal_handler(signal.SIGTERM, self._stop, Stop())
         self._reading = self._loop.create_task(self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -187,7 +200,7 @@ class Wire:
         with suppress(ValueError, OSError):
             while line := await reader.readline():
                 self._heed(line)
-        self._heed(json.dumps({"do": "stop"}).encode())
+        self._stop(Stop())
 
     def _heed(self, line: bytes) -> None:
         try:
@@ -199,8 +212,16 @@ class Wire:
             _answer(self._asked.get(command.approval_id), Decision(granted=command.granted, reason=command.reason))
             return
         if isinstance(command, Stop):
-            self._over = True
-            self.withdraw(_LEAVING)
+            self._stop(command)
+        else:
+            self._queue.put_nowait(command)
+
+    def _stop(self, command: Stop) -> None:
+        """The first word that says how long it may take counts."""
+        if command.grace is not None and self._until is None:
+            self._until = self._loop.time() + command.grace
+        self.leaving.set()
+        self.withdraw(_LEAVING)
         self._queue.put_nowait(command)
 
 

@@ -86,11 +86,10 @@ def test_a_transcript_is_laid_where_the_program_looks(tmp_path: Path) -> None:
         lay(str(tmp_path / "nothing"), "0b7e-1", tmp_path / "config", "/work")
 
 
-async def test_a_transcript_is_waited_for_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transcript_is_waited_for_but_not_for_long(tmp_path: Path) -> None:
     """The program writes a little later than it speaks; where the entry never comes, what is there is kept."""
-    monkeypatch.setattr("sandherd_drivers.claude.transcripts._LOOKS", 2)
     transcript = tmp_path / "t.jsonl"
-    await written(transcript, "entry")
+    await written(transcript, "entry", 0.05)
     transcript.write_text('{"uuid":"entry"}')
     await written(transcript, "entry")
     await written(tmp_path, None)

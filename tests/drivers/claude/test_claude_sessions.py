@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude, appears, program
@@ -127,6 +130,39 @@ async def test_to_stop_in_a_turn_is_an_end_in_order(claude: StartClaude, model: 
     transcript = Path(driver.said("driver.transcript")[-1]["path"])
     entries = [json.loads(line) for line in transcript.read_text().splitlines()]
     assert entries[-1]["type"] == "cost-state"
+
+
+@pytest.mark.parametrize("grace", [None, 2.8], ids=["a SIGTERM", "a word and a SIGTERM"])
+async def test_a_sigterm_in_a_turn_is_an_end_in_order(
+    claude: StartClaude, model: AnthropicModel, grace: float | None
+) -> None:
+    """As a worker sends it to the whole group: the outcome and the transcript are said all the same."""
+    model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
+    model.script(says("never ending", gate=asyncio.Event()))
+    driver = await claude("count the herons")
+    await appears(driver.work_dir / "begun")
+    if grace is not None:
+        driver.send("stop", grace=grace)
+    os.killpg(driver.process.pid, signal.SIGTERM)
+    assert await driver.ended() == 0
+    assert len(driver.said("driver.result")) == 1
+    assert "count the herons" in Path(driver.said("driver.transcript")[-1]["path"]).read_text()
+
+
+async def test_a_stop_is_heard_while_the_agent_begins(claude: StartClaude, model: AnthropicModel) -> None:
+    """Nobody waits for a program that does not come up."""
+    driver = await claude("begin")
+    async with asyncio.timeout(30):
+        while not (children := psutil.Process(driver.process.pid).children()):
+            await asyncio.sleep(0.001)
+    children[0].suspend()
+    assert driver.said("driver.ready") == []
+    driver.send("stop", grace=0.5)
+    try:
+        assert await driver.ended() == 0
+    finally:
+        children[0].kill()
+    assert driver.said("driver.ready") == []
 
 
 async def test_a_worker_that_is_gone_is_no_reason_to_stay(claude: StartClaude, model: AnthropicModel) -> None:

@@ -1,6 +1,8 @@
 """Sessions of the real agent: ended in order with nothing left, and gone on with from a transcript."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,19 @@ async def test_a_session_is_stopped_resumed_and_forked(
     result = await third.heard("driver.result", final_output="I, too.")
     assert result["session_id"] == third.said("driver.ready")[0]["session_id"] != forked["session_id"]
     _goes_on(third, model.requests[-1], ["Remember the heron.", "I go on.", "And you?"])
+
+
+async def test_a_sigterm_in_a_turn_is_an_end_in_order(openhands: StartOpenHands, model: OpenAIModel) -> None:
+    """As the worker sends it to the whole group: the outcome and the transcript are said all the same."""
+    model.script(calls("terminal", command=STUBBORN.format("begun")))
+    driver = await openhands("Count the herons.")
+    await appears(driver.work_dir / "begun")
+    driver.send("stop", grace=2.8)
+    os.killpg(driver.process.pid, signal.SIGTERM)
+    assert await driver.ended() == 0
+    assert driver.said("driver.result")[0]["error_type"] == "stopped"
+    assert "Count the herons." in Path(driver.said("driver.transcript")[-1]["path"]).read_text()
+    assert processes(driver) == []
 
 
 async def _stop_in_turn(driver: DriverProcess) -> None:

@@ -6,7 +6,6 @@ taken only when the agent has shown that it has it: by an update, a request, or 
 """
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -53,7 +52,6 @@ class Conversation:
             return
         working = asyncio.create_task(self._work(begin))
         reading = asyncio.create_task(self._read(commands))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reading.cancel)
         await asyncio.wait({working, reading}, return_when=asyncio.FIRST_COMPLETED)
         reading.cancel()
         await self._leave(working)
@@ -177,7 +175,7 @@ class Conversation:
         self._called.set()
         if self._turns is not None:
             self._turns.cancel()
-            await asyncio.wait({working}, timeout=_STOPPING)
+            await asyncio.wait({working}, timeout=self._wire.within(_STOPPING))
         working.cancel()
         await asyncio.wait({working})
         try:

@@ -1,12 +1,15 @@
 """Runs a session of Claude Code for the worker that started this."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sandherd_drivers.wire import Begin, Interrupt, Message, Wire, run
 
 if TYPE_CHECKING:
     from sandherd_drivers.claude.session import Session
+
+_OBEYING: Final = 2.0
+"""How long what was wanted before the end may still take, in seconds."""
 
 
 async def main(wire: Wire) -> None:
@@ -18,10 +21,14 @@ async def main(wire: Wire) -> None:
         return
     session = Session(wire)
     obeying = asyncio.create_task(_obey(wire, session))
-    gone = asyncio.create_task(session.gone.wait())
-    await asyncio.wait({obeying, gone}, return_when=asyncio.FIRST_COMPLETED)
+    over = [asyncio.create_task(event.wait()) for event in (session.gone, wire.leaving)]
+    await asyncio.wait({obeying, *over}, return_when=asyncio.FIRST_COMPLETED)
+    if wire.leaving.is_set():
+        await asyncio.wait({obeying}, timeout=wire.within(_OBEYING))
+    obeying.cancel()
+    await asyncio.wait({obeying}, timeout=wire.within(_OBEYING))
     await session.close()
-    if obeying.done():
+    if obeying.done() and not obeying.cancelled():
         obeying.result()
 
 

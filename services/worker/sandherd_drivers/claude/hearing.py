@@ -10,7 +10,7 @@ from sandherd_drivers.claude.outcomes import Outcome, judge
 from sandherd_drivers.claude.said import Line, Telling
 from sandherd_drivers.claude.spending import Spending
 from sandherd_drivers.claude.tool_results import printed
-from sandherd_drivers.claude.transcripts import find, written
+from sandherd_drivers.claude.transcripts import WRITING, find, written
 from sandherd_drivers.wire import Wire
 
 _PREVIEW: Final = 500
@@ -110,7 +110,7 @@ class Hearing:
         """Have the transcript kept as it is now."""
         transcript = find(self._config, self.session)
         if transcript is not None:
-            await written(transcript, self._telling.last_written)
+            await written(transcript, self._telling.last_written, self._wire.within(WRITING))
             self._wire.transcript(transcript, self.session)
 
     async def _notice(self, notice: Any) -> None:

@@ -31,6 +31,8 @@ _FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYST
 """So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
 _STOPPING: Final = 4.0
 """How long a turn may take to be stopped before the program ends, in seconds."""
+_LEAVING: Final = 20.0
+"""How long the program may take to end, in seconds; the worker ends it by force if it has not."""
 _KILLED: Final = -9
 _NOT_UNDERSTOOD: Final = "MessageParseError"
 """The error after which the next message can be read; the SDK keeps its class to itself."""
@@ -96,13 +98,17 @@ class Session:
             return
         hearing.ending = True
         if not self.gone.is_set() and hearing.busy:
-            await self.interrupt()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_STOPPING):
+                async with asyncio.timeout(self._wire.within(_STOPPING)):
+                    await self.interrupt()
                     await hearing.idle.wait()
         hearing.refuse_waiting("the agent is ending")
         hearing.conclude("stopped", "it was stopped", "stopped")
-        await self._client.disconnect()
+        if hearing.busy:
+            await hearing.keep()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._wire.within(_LEAVING)):
+                await self._client.disconnect()
         await hearing.keep()
         if self._listening is not None:
             self._listening.cancel()

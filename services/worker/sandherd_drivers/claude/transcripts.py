@@ -10,8 +10,9 @@ from typing import Any, Final
 
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _TAIL: Final = 1024 * 1024
-_LOOKS: Final = 100
 _LOOKING: Final = 0.02
+WRITING: Final = 2.0
+"""How long what the agent has said may take to be in its transcript, in seconds."""
 _LONGEST_NAME: Final = 200
 
 
@@ -62,11 +63,11 @@ def _totals(line: str) -> tuple[float, Mapping[str, Any]] | None:
     return None
 
 
-async def written(transcript: Path, entry: str | None) -> None:
-    """Wait until this entry is in the file; the program writes it a little after it was said. Not for long, though."""
+async def written(transcript: Path, entry: str | None, patience: float = WRITING) -> None:
+    """Wait until this entry is in the file; the program writes it a little after it was said."""
     if entry is None:
         return
-    for _ in range(_LOOKS):
+    for _ in range(int(patience / _LOOKING)):
         if entry.encode() in _end(transcript):
             return
         await asyncio.sleep(_LOOKING)

@@ -92,7 +92,7 @@ class Work:
         if self._agent.is_open:
             self._agent.interrupt()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_TURN_GRACE):
+                async with asyncio.timeout(self._wire.within(_TURN_GRACE)):
                     await self._idle.wait()
             self._agent.keep_transcript()
         if not self._judged:
@@ -101,11 +101,11 @@ class Work:
             if self._agent.is_open:
                 await self._close()
         finally:
-            await leftovers.end(self._mark, _LEFTOVER_GRACE)
+            await leftovers.end(self._mark, self._wire.within(_LEFTOVER_GRACE))
 
     async def _close(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_GRACE):
+            async with asyncio.timeout(self._wire.within(_CLOSE_GRACE)):
                 await asyncio.to_thread(self._agent.conversation.close)
 
     # --- turns
