@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ class Worker:
         self.turns: list[tuple[int, bool]] = []
 
     async def keep(self, path: Path, session: str) -> None:
-        self.kept.append((path.read_text(), session))
+        if (what := (path.read_text(), session)) not in self.kept[-1:]:
+            self.kept.append(what)
 
     async def turned(self, turn: int, working: bool) -> None:
         self.turns.append((turn, working))
@@ -61,11 +63,15 @@ async def make(tmp_path: Path, listener: Any, reaper: Reaper, worker: Worker) ->
     made: list[DriverHarness] = []
 
     def make(
-        *task: str, approvals: Approvals | None = None, kills: Callable[[], int | None] = lambda: 0, python: str = ""
+        *task: str,
+        approvals: Approvals | None = None,
+        kills: Callable[[], int | None] = lambda: 0,
+        python: str = "",
+        arguments: Sequence[str] = ("-P", "-m", "echo_driver"),
     ) -> DriverHarness:
         (state := tmp_path / "driver").mkdir(exist_ok=True)
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(map(str, PACKAGES))}
-        argv = [python or sys.executable, "-P", "-m", "echo_driver"]
+        argv = [python or sys.executable, *arguments]
         around = Around(
             voice=listener,
             redactor=Redactor(["hunter2-hunter2"]),
@@ -226,6 +232,53 @@ async def test_a_kill_for_memory_is_no_ordinary_kill(make: Make) -> None:
     harness = make("die", kills=lambda: next(counts))
     await harness.start()
     assert (await harness.done()).error_type == "out_of_memory"
+
+
+@pytest.mark.parametrize(("counts", "error_type", "number"), [((4, 5), "out_of_memory", 9), ((4, 4), "signal", None)])
+async def test_a_kill_of_the_agent_below_its_driver_is_judged_too(
+    make: Make, counts: tuple[int, int], error_type: str, number: int | None
+) -> None:
+    """The kernel kills the largest process, and that is the agent; its driver lives to say that it was a signal."""
+    seen = iter(counts)
+    result = {"type": "driver.result", "data": {"error_type": "signal", "error": "the agent was killed by SIGKILL"}}
+    harness = make(f"raw {json.dumps(result)}", kills=lambda: next(seen, counts[1]))
+    await harness.start()
+    done = await harness.done()
+    assert (done.error_type, done.signal) == (error_type, number)
+    assert done.error.endswith("the agent was killed by SIGKILL")
+
+
+async def test_a_driver_that_reads_nothing_keeps_nobody_waiting(make: Make) -> None:
+    """A task that is more than a pipe holds waits for it, the worker does not: it hears, and can end it."""
+    harness = make("say " + "x" * 200_000, python="/bin/sh", arguments=("-c", "trap '' TERM; sleep 600; :"))
+    await harness.start()
+    await harness.stop(0.2)
+    assert (await harness.ended()).error_type == "stopped"
+
+
+async def test_a_long_task_is_given_whole_and_first(make: Make, listener: Any) -> None:
+    """Whatever else it is told at once."""
+    harness = make("say " + "x" * 200_000)
+    await harness.start()
+    await harness.interrupt()
+    await harness.inject(message("say on"))
+    await harness.done()
+    assert said(listener)[0] == "x" * 200_000
+
+
+async def test_a_driver_that_is_killed_has_its_transcript_kept_as_it_is(
+    make: Make, worker: Worker, tmp_path: Path
+) -> None:
+    """With what came into it since the driver last named it."""
+    harness = make("say one")
+    await harness.start()
+    await harness.done()
+    with (tmp_path / "driver" / "session.jsonl").open("a") as file:
+        file.write("turn 2, so far\n")
+    with suppress(CannotTakeError):
+        await harness.inject(message("die"))
+    await harness.ended()
+    assert worker.kept == [("turn 1\n", "session-1"), ("turn 1\nturn 2, so far\n", "session-1")]
 
 
 async def test_a_message_on_its_way_is_refused_when_the_agent_dies(make: Make, listener: Any, eventually: Any) -> None:

@@ -5,8 +5,6 @@ anything, and be silent. When it ends, everything that it started ends with it.
 """
 
 import asyncio
-import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,14 +14,13 @@ from typing import Any, Final
 
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.agent import AgentStreamError
 from sandherd_worker.harnesses import driver_lines as lines
 from sandherd_worker.harnesses.approving import Desk
 from sandherd_worker.harnesses.base import CannotTakeError, Ended
 from sandherd_worker.harnesses.conclusion import Conclusion
-from sandherd_worker.harnesses.driver_task import Around, Task, outcome, to_agent
+from sandherd_worker.harnesses.driver_task import Around, Task, as_line, outcome, to_agent
 from sandherd_worker.harnesses.event_lines import EventLines
-from sandherd_worker.harnesses.judging import MemoryKills, judge
+from sandherd_worker.harnesses.judging import MemoryKills, broke_off, judge, not_started
 from sandherd_worker.harnesses.output import Output
 from sandherd_worker.harnesses.program import Program, Running, launch
 from sandherd_worker.harnesses.receipts import Receipts
@@ -57,18 +54,19 @@ class DriverHarness:
         self._stopped = False
         self._broke: Ended | None = None
         self._running: Running | None = None
+        self._transcript: tuple[Path, str] | None = None
+        self._beginning: asyncio.Task[None] | None = None
         self._attending: asyncio.Task[None] | None = None
         self._done: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
 
     # --- what the worker asks
 
     async def start(self) -> None:
-        """Start the driver and give it the task."""
+        """Start the driver. It is given the task meanwhile: one that doesn't read it keeps nobody waiting."""
         try:
             self._running = await launch(self._program, self._around.reaper)
         except (OSError, ValueError) as error:
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            self._conclude(Ended(error_type="start", error=f"{self._program.argv[0]}: {reason}"))
+            self._conclude(not_started(self._program.argv[0], error))
             await self._around.part()
             self._receipts.close("the agent could not be started")
             self._ready.set()
@@ -76,8 +74,8 @@ class DriverHarness:
         self._attending = asyncio.create_task(self._attend(self._running))
         self._attending.add_done_callback(lambda over: over.cancelled() or over.exception())
         await self._around.offer(self._desk.ask_person, lambda: self._turn)
-        with suppress(OSError):
-            await self._write(self._task.begin())
+        await self._writing.acquire()
+        self._beginning = asyncio.create_task(self._begin(self._running))
 
     async def done(self) -> Ended:
         """Wait for what comes of the task: what the driver says, or its end."""
@@ -120,16 +118,16 @@ class DriverHarness:
 
     async def interrupt(self) -> None:
         """Stop the turn; the session stays."""
-        with suppress(OSError):
-            await self._write({"do": "interrupt"})
+        await self._tell({"do": "interrupt"})
 
     async def stop(self, grace: float) -> None:
         """Ask it to end in order, then SIGTERM, and SIGKILL after `grace` seconds; what came of its task stays."""
         self._stopped = True
         if self._running is None or self._attending is None:
             return
-        asking = asyncio.create_task(self._write_stop())
-        for seconds, what in ((grace * _SHARE_IN_ORDER, SIGTERM), (grace * (1 - _SHARE_IN_ORDER), SIGKILL)):
+        in_order = grace * _SHARE_IN_ORDER
+        asking = asyncio.create_task(self._tell({"do": "stop", "grace": in_order}))
+        for seconds, what in ((in_order, SIGTERM), (grace - in_order, SIGKILL)):
             await asyncio.wait([self._running.exit], timeout=seconds)
             self._running.signal(what)
         await end_tasks([asking])
@@ -137,20 +135,28 @@ class DriverHarness:
 
     # --- to the driver
 
-    async def _write_stop(self) -> None:
+    async def _begin(self, running: Running) -> None:
+        """The first word; no other comes before it."""
+        try:
+            with suppress(OSError):
+                await running.write(as_line(self._task.begin()))
+        finally:
+            self._writing.release()
+
+    async def _tell(self, command: Mapping[str, Any]) -> None:
+        """Tell it, if it still hears."""
         with suppress(OSError):
-            await self._write({"do": "stop"})
+            await self._write(command)
 
     async def _write(self, command: Mapping[str, Any]) -> None:
         """Raises `BrokenPipeError` if nobody hears it."""
         if self._running is None:
             raise BrokenPipeError
         async with self._writing:
-            await self._running.write(json.dumps(command).encode() + b"\n")
+            await self._running.write(as_line(command))
 
     async def _decide(self, question: str, granted: bool, reason: str | None) -> None:  # noqa: FBT001  # an answer
-        with suppress(OSError):
-            await self._write({"do": "decide", "approval_id": question, "granted": granted, "reason": reason})
+        await self._tell({"do": "decide", "approval_id": question, "granted": granted, "reason": reason})
 
     # --- from the driver
 
@@ -172,9 +178,12 @@ class DriverHarness:
             case lines.Ask(approval_id=question, tool=tool, input=input, reason=reason):
                 await self._desk.ask(question, tool, input, reason, self._turn)
             case lines.TranscriptLine(path=path, session_id=session):
-                await self._around.keep(Path(path), session)
+                self._transcript = (Path(path), session)
+                await self._around.keep(*self._transcript)
             case lines.Result() as result:
-                self._conclusion.result(outcome(result, self._session, stopped=self._stopped))
+                kills = self._memory_kills.new()
+                ended = outcome(result, self._session, stopped=self._stopped, memory_kills=kills)
+                self._conclusion.result(ended)
 
     async def _on_turn(self, turn: int, *, working: bool) -> None:
         self._turn = turn
@@ -211,6 +220,7 @@ class DriverHarness:
             raise
         finally:
             readers.cancel()
+            await end_tasks([self._beginning] if self._beginning else [])
             self._part()
             await self._desk.close()
             await self._around.part()
@@ -222,19 +232,17 @@ class DriverHarness:
         self._ready.set()
 
     async def _over(self, code: int) -> None:
-        """The driver is gone; if that is not what was asked of it, it is said."""
+        """The driver is gone; if that is not what was asked of it, it is said.
+
+        One that has not ended in order may have left more in its transcript than when it last named it.
+        """
+        if code != 0 and self._transcript is not None:
+            await self._around.keep(*self._transcript)
         ended = judge(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
         if ended.error_type is None and not self._done.done():
             ended = replace(ended, error_type="internal", error="it ended without saying what came of its task")
         if not self._stopped and ended.error_type is not None:
-            await self._around.voice.say(
-                AgentStreamError(
-                    turn=self._turn,
-                    error=ended.error,
-                    error_type="sigkill" if ended.signal == SIGKILL else "command_failed",
-                    final_output_length=len(self._output.tail),
-                )
-            )
+            await self._around.voice.say(broke_off(ended, self._turn, len(self._output.tail)))
         self._conclusion.close()
         if self._done.done() and not self._stopped:
             self._broke = ended if ended.error_type is not None else None

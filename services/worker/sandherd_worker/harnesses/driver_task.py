@@ -1,5 +1,6 @@
 """What a driver is started with, and what its result means."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.harnesses import Approvals
 from sandherd_worker.harnesses.base import Ended, FailureType, Voice
 from sandherd_worker.harnesses.driver_lines import Result
+from sandherd_worker.harnesses.judging import for_memory
 from sandherd_worker.herd.offering import Herd
 from sandherd_worker.herd.tools import Agent, Answer
 from sandherd_worker.processes import Reaper, descendants
@@ -70,14 +72,22 @@ def to_agent(message: InboxMessage) -> dict[str, Any]:
     return message.model_dump(include={"message", "message_type", "content", "sender_id"})
 
 
-def outcome(result: Result, session: str | None, *, stopped: bool) -> Ended:
-    """What a driver says came of its task, as the worker says it. What it says is looked at before it is believed."""
+def as_line(command: Mapping[str, Any]) -> bytes:
+    """A command as the driver reads it."""
+    return json.dumps(command).encode() + b"\n"
+
+
+def outcome(result: Result, session: str | None, *, stopped: bool, memory_kills: int) -> Ended:
+    """What a driver says came of its task, as the worker says it. What it says is looked at before it is believed.
+
+    It is the largest process that the kernel kills for memory: the agent, and then its driver lives to tell of it.
+    """
     failure = result.error_type
     if failure is not None and stopped:
         failure = "stopped"
     elif failure is not None and failure not in get_args(FailureType):
         failure = "internal"
-    return Ended(
+    ended = Ended(
         error_type=cast("FailureType | None", failure),
         error=result.error or ("" if failure is None else "the agent's program says that it failed"),
         turns=result.turns,
@@ -85,3 +95,4 @@ def outcome(result: Result, session: str | None, *, stopped: bool) -> Ended:
         stop_reason=result.stop_reason,
         session_id=result.session_id or session,
     )
+    return for_memory(ended) if failure == "signal" and memory_kills else ended
