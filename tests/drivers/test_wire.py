@@ -29,6 +29,10 @@ async def echo(start_driver: StartDriver) -> DriverProcess:
         ('{"do":"begin","task":"t","work_dir":"/w","state_dir":"/s","resume":null}', Begin("t", "/w", "/s")),
         (f'{{"do":"begin","task":"t","work_dir":"/w","state_dir":"/s","resume":{RESUME}}}', RESUMED),
         ('{"do":"message","message":"m","message_type":"system","content":"c"}', Message("m", "system", "c")),
+        (
+            '{"do":"message","message":"m","message_type":"system","content":"c","expires_at":1.5}',
+            Message("m", "system", "c", expires_at=1.5),
+        ),
         ('{"do":"interrupt"}', Interrupt()),
         ('{"do":"decide","approval_id":"a","granted":true}', Decide("a", granted=True)),
         ('{"do":"stop"}', Stop()),
@@ -38,6 +42,12 @@ async def echo(start_driver: StartDriver) -> DriverProcess:
 def test_a_line_becomes_a_command(line: str, command: Any) -> None:
     """Each kind, with what may be left out."""
     assert read_command(line.encode()) == command
+
+
+@pytest.mark.parametrize(("expires_at", "expired"), [(None, False), (1.0, True), (2.0, True), (3.0, False)])
+def test_a_message_expires_at_its_time(expires_at: float | None, expired: bool) -> None:
+    """At the second itself; one without a time never."""
+    assert Message("m", "system", "c", expires_at=expires_at).expired(2.0) is expired
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"do":"fly"}', '{"do":"message"}', '{"do":"stop","how":1}'])

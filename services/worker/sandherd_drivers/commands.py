@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+EXPIRED: Final = "it has expired before the agent could take it"
+"""Why a message is refused that was held for too long."""
+
 
 @dataclass(frozen=True)
 class Resume:
@@ -36,6 +39,12 @@ class Message:
     message_type: str
     content: str
     sender_id: str | None = None
+    expires_at: float | None = None
+    """In seconds since 1970. Its sender is told then that it has expired, so that the agent may not be given it."""
+
+    def expired(self, now: float) -> bool:
+        """Whether it is to be refused."""
+        return self.expires_at is not None and now >= self.expires_at
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """The inbox: messages come as requests, reach the agent in the middle of what it does, and the reply is the receipt."""
 
 import asyncio
+from collections.abc import Callable
+from datetime import datetime
 from typing import Final, Protocol
 
 from nats.aio.msg import Msg
@@ -13,8 +15,8 @@ from sandherd.contracts.events.agent import AgentInterrupted, AgentMessageInject
 from sandherd.contracts.subjects import DELIVER
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
-from sandherd_worker.emitter import Emitter
-from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.emitter import Emitter, now
+from sandherd_worker.harnesses.base import CannotTakeError, check_in_time
 from sandherd_worker.injected import Injected
 from sandherd_worker.spool_disk import SpoolError
 
@@ -27,22 +29,27 @@ class Taker(Protocol):
     async def inject(self, message: InboxMessage, /) -> None:
         """Take it. Raises `CannotTakeError`."""
 
-    async def interrupt(self) -> None:
-        """Stop what it is doing now."""
+    async def interrupt(self, message: str | None = None, /) -> None:
+        """Stop what it is doing now, for the sake of this message, which is given to it later."""
 
 
 class Inbox:
     """Serves the deliveries of one sandbox, one after the other, so that their order is kept.
 
-    A message that comes before the agent is ready waits. Once the agent is gone, messages are rejected with a reason.
+    A message that comes before the agent is ready waits. Once the agent is gone, messages are rejected with a reason,
+    and so is what expires while it waits. What was answered once is answered the same however often it comes.
     Two don't wait for those before them, as these may wait for them: an answer to an approval, which has an order of
     its own, and what is stopped by an interrupt.
     """
 
-    def __init__(self, assignment: Assignment, emitter: Emitter, injected: Injected) -> None:
+    def __init__(
+        self, assignment: Assignment, emitter: Emitter, injected: Injected, clock: Callable[[], datetime] = now
+    ) -> None:
         self._who = assignment
         self._emitter = emitter
         self._injected = injected
+        self._clock = clock
+        self._rejected: dict[str, Receipt] = {}
         self._taker: asyncio.Future[Taker] = asyncio.get_running_loop().create_future()
         self._turn = asyncio.Lock()
         self._answers = asyncio.Lock()
@@ -78,14 +85,20 @@ class Inbox:
             return None
         await self._stop_what_waits(message)
         async with self._answers if message.message_type == "approval" else self._turn:
-            return self._injected.receipt(message.message) or await self._inject(message)
+            return self._answered(message.message) or await self._inject(message)
+
+    def _answered(self, message: str) -> Receipt | None:
+        """The receipt that a message has been given before."""
+        return self._injected.receipt(message) or self._rejected.get(message)
 
     async def _stop_what_waits(self, message: InboxMessage) -> None:
         """An interrupt behind a message that the agent has not taken yet stops the turn for both; once."""
         known = message.message in self._seen
         self._seen.add(message.message)
-        if message.message_type == "interrupt" and not known and self._turn.locked() and self._taker.done():
-            await self._taker.result().interrupt()
+        if message.message_type != "interrupt" or known or self._clock() >= message.expires_at:
+            return
+        if self._turn.locked() and self._taker.done():
+            await self._taker.result().interrupt(message.message)
 
     async def _on_delivery(self, delivery: Msg) -> None:
         """Take it beside those that are under way; the order is the lock's."""
@@ -104,9 +117,12 @@ class Inbox:
     async def _inject(self, message: InboxMessage) -> Receipt:
         taker = await self._taker
         try:
+            check_in_time(message, self._clock())
             await (self._nobody or taker).inject(message)
         except CannotTakeError as error:
-            return Receipt(message=message.message, outcome="rejected", reason=str(error))
+            # Whoever was not answered in time asks again, and what it is told must be what came of the message.
+            rejected = Receipt(message=message.message, outcome="rejected", reason=str(error))
+            return self._rejected.setdefault(message.message, rejected)
         self._injected.add(message.message)
         await self._say(message)
         return Receipt(message=message.message, outcome="acknowledged")
@@ -133,5 +149,5 @@ class _Nobody:
     async def inject(self, _message: InboxMessage) -> None:
         raise CannotTakeError(self._reason)
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, _message: str | None = None, /) -> None:
         return

@@ -86,6 +86,24 @@ async def test_messages_in_a_turn_wait_for_its_end(converse: Converse) -> None:
     assert driver.said("driver.result")[0]["turns"] == 2
 
 
+async def test_a_message_that_expires_during_a_turn_is_not_given(converse: Converse) -> None:
+    """It is refused at the turn's end, each time that it comes, and the agent waits as if it had not come."""
+    driver = await converse("may t1 go")
+    late = {"message": "m", "message_type": "user_message", "content": "say late", "sender_id": None, "expires_at": 1}
+    for turn, count in ((1, 1), (2, 2)):
+        ask = await driver.heard("driver.ask", count)
+        driver.send("message", **late)
+        driver.send("nonsense")
+        await driver.heard("agent.error", count, phase="driver")
+        driver.send("decide", approval_id=ask["approval_id"], granted=True, reason=None)
+        await driver.heard("driver.turn", turn=turn, state="idle")
+        assert [line["message"] for line in driver.said("driver.refused")] == ["m"] * count
+        driver.message("may t2 go" if turn == 1 else "prompts")
+    await driver.heard("driver.turn", turn=3, state="idle")
+    assert json.loads(said(driver)[-1]) == [["may t1 go"], ["may t2 go"], ["prompts"]]
+    assert "m" not in [line["message"] for line in driver.said("driver.taken")]
+
+
 async def test_a_message_that_comes_again_is_acknowledged_again(converse: Converse) -> None:
     """And not given to the agent a second time."""
     driver = await converse("say one")

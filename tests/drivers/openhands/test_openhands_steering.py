@@ -13,6 +13,7 @@ from tests.models.openai_answers import Answer, Call, calls, says
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
 
+LATE = {"message": "late", "message_type": "user_message", "content": "Too late.", "expires_at": 1}
 WAIT = "touch began; until test -e go; do sleep 0.02; done; echo over"
 
 
@@ -38,8 +39,15 @@ def receipts(driver: DriverProcess) -> list[str]:
     return [line["message"] for line in driver.said("driver.taken")]
 
 
+def refused(driver: DriverProcess) -> list[str]:
+    return [line["message"] for line in driver.said("driver.refused")]
+
+
 async def test_words_reach_the_model_in_the_running_turn(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """While a command runs and while the model thinks: in order, once, with receipts, and a frame that says who."""
+    """While a command runs and while the model thinks: in order, once, with receipts, and a frame that says who.
+
+    What has expired when its turn comes is refused.
+    """
     thinking = asyncio.Event()
     model.script(calls("terminal", command=WAIT), says("First answer.", gate=thinking), says("Second answer."))
     driver = await openhands("Wait.")
@@ -51,6 +59,7 @@ async def test_words_reach_the_model_in_the_running_turn(openhands: StartOpenHan
         driver.message("[FROM agent-2] Hello.", "user_message", "agent-2"),
     ]
     driver.send("message", message=sent[0], message_type="user_message", content="Look at the tests too.")
+    driver.send("message", **LATE)
     driver.send("nonsense")
     await driver.heard("agent.error", phase="driver")  # so it has read all that was said before
     assert receipts(driver) == [], "nothing is taken before the model can be shown it"
@@ -63,8 +72,8 @@ async def test_words_reach_the_model_in_the_running_turn(openhands: StartOpenHan
         "[FROM agent-2] Hello.",
     ]
     assert answered(second)
-    late = driver.message("One more thing.")
-    driver.send("message", message=late, message_type="user_message", content="One more thing.")
+    last = driver.message("One more thing.")
+    driver.send("message", message=last, message_type="user_message", content="One more thing.")
     driver.send("nonsense")
     await driver.heard("agent.error", phase="driver", count=2)
     thinking.set()
@@ -73,9 +82,9 @@ async def test_words_reach_the_model_in_the_running_turn(openhands: StartOpenHan
     assert texts(third) == ["One more thing."]
     result = await driver.heard("driver.result")
     assert (result["turns"], result["final_output"]) == (1, "Second answer.")
-    assert receipts(driver) == [*sent, late]
-    driver.send("message", message=late, message_type="user_message", content="One more thing.")
-    await driver.heard("driver.taken", message=late, count=2)
+    assert (receipts(driver), refused(driver)) == ([*sent, last], ["late"])
+    driver.send("message", message=last, message_type="user_message", content="One more thing.")
+    await driver.heard("driver.taken", message=last, count=2)
     assert await driver.stop() == 0
     assert len(model.requests) == 3, "a message that comes again has its receipt again, and is not said again"
 
@@ -106,7 +115,9 @@ async def test_a_turn_is_stopped_and_the_session_goes_on(openhands: StartOpenHan
     assert driver.said("driver.result") == [], "no turn was the task's end so far"
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle", turn=4, count=2)
-    driver.message("Are you there?", "interrupt")
+    words = driver.message("Are you there?", "interrupt")
+    # That it comes again stops nothing again.
+    driver.send("message", message=words, message_type="interrupt", content="Are you there?")
     result = await driver.heard("driver.result")
     assert (result["error_type"], result["turns"], result["final_output"]) == (None, 5, "Here I am.")
     assert all(answered(request) for request in model.requests)

@@ -13,10 +13,13 @@ import pytest
 
 from sandherd.contracts.delivery import InboxMessage
 from sandherd_worker import oom
+from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.base import CannotTakeError
 from sandherd_worker.harnesses.command import CommandHarness, one_line
 from sandherd_worker.harnesses.output import Output, Pace
 from sandherd_worker.harnesses.program import Program
+from sandherd_worker.inbox import Inbox
+from sandherd_worker.injected import Injected
 from sandherd_worker.processes import PLACE_VARIABLE, Reaper, descendants, end, left_behind
 from sandherd_worker.redaction import Redactor
 
@@ -139,6 +142,35 @@ async def test_an_interrupt_stops_what_it_does_and_not_the_program(make: Make, l
     await harness.inject(message("do that", "interrupt"))
     assert (await harness.ended()).exit_code == 0
     assert "stopped do that" in listener.output
+
+
+COUNTS = """
+import signal, sys
+stops = []
+signal.signal(signal.SIGINT, lambda *_: stops.append(1))
+print("up", flush=True)
+signal.pause()
+print([line[:3] for line in (sys.stdin.readline(), sys.stdin.readline())], len(stops))
+"""
+
+
+async def test_a_program_is_interrupted_once_for_one_interrupt(
+    make: Make, listener: Any, eventually: Any, emitter: Emitter, tmp_path: Path, assignment: Any
+) -> None:
+    """Also if it stands behind a message that the program doesn't read: a second SIGINT would end most programs."""
+    harness = make(sys.executable, "-uc", COUNTS)
+    inbox = Inbox(assignment(tmp_path), emitter, Injected(tmp_path / "injected"))
+    await harness.start()
+    inbox.ready(harness)
+    await eventually(lambda: "up" in listener.output, "the program runs")
+    # More than a pipe takes, so that it waits until it is read; it is read after the signal.
+    long = message("one" + "\n" * 60_000).model_copy(update={"message": "msg-0"})
+    waiting = asyncio.ensure_future(inbox.take(long.model_dump_json().encode()))
+    stop = message("two", "interrupt").model_dump_json().encode()
+    receipts = await asyncio.gather(waiting, inbox.take(stop))
+    assert [receipt and receipt.outcome for receipt in receipts] == ["acknowledged", "acknowledged"]
+    assert (await harness.ended()).exit_code == 0
+    assert listener.output.splitlines()[1:] == ["['one', 'two'] 1"]
 
 
 async def test_a_closed_input_and_an_ended_program_take_no_message(make: Make, listener: Any, eventually: Any) -> None:

@@ -39,7 +39,7 @@ class Spender:
     async def inject(self, message: InboxMessage) -> None:
         raise AssertionError(message)
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, message: str | None = None, /) -> None:
         return
 
     async def stop(self, grace: float) -> None:

@@ -23,22 +23,48 @@ class Agent:
     async def inject(self, message: InboxMessage) -> None:
         if self.refuses:
             raise CannotTakeError(self.refuses)
+        if message.message_type == "interrupt":
+            await self.interrupt(message.message)
         self.heard.append(message.content)
 
-    async def interrupt(self) -> None:
-        self.heard.append("(interrupted)")
+    async def interrupt(self, message: str | None = None, /) -> None:
+        self.heard.append(f"(stop for {message})")
 
 
 def letter(name: str, content: str = "x", **fields: Any) -> bytes:
     now = datetime.now(UTC)
-    given = {"project": "p1", "sandbox": "sbx-1", "message_type": "user_message", **fields}
-    message = InboxMessage(message=name, content=content, sent_at=now, expires_at=now + timedelta(hours=1), **given)
+    given = {
+        "project": "p1",
+        "sandbox": "sbx-1",
+        "message_type": "user_message",
+        "expires_at": now + timedelta(hours=1),
+        **fields,
+    }
+    message = InboxMessage(message=name, content=content, sent_at=now, **given)
     return message.model_dump_json().encode()
 
 
+class Clock:
+    """The time, which passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_by(self, **time: int) -> None:
+        self.now += timedelta(**time)
+
+
 @pytest.fixture
-async def inbox(emitter: Emitter, tmp_path: Path, assignment: Any) -> Inbox:
-    return Inbox(assignment(tmp_path), emitter, Injected(tmp_path / "injected"))
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def inbox(emitter: Emitter, tmp_path: Path, assignment: Any, clock: Clock) -> Inbox:
+    return Inbox(assignment(tmp_path), emitter, Injected(tmp_path / "injected"), clock)
 
 
 async def test_a_message_is_injected_once_however_often_it_comes(
@@ -87,8 +113,8 @@ class Busy(Agent):
             await self.free.wait()
         await super().inject(message)
 
-    async def interrupt(self) -> None:
-        await super().interrupt()
+    async def interrupt(self, message: str | None = None, /) -> None:
+        await super().interrupt(message)
         self.free.set()
 
 
@@ -106,29 +132,77 @@ async def test_an_answer_overtakes_a_message_that_is_not_taken(inbox: Inbox) -> 
 
 
 async def test_an_interrupt_stops_what_a_message_waits_for(inbox: Inbox) -> None:
-    """At once, and only once however often it is handed over; its instruction keeps its place."""
+    """At once and only once however often it is handed over; its instruction keeps its place.
+
+    Both times that the agent is told to stop, it is told for which message: it may know that it has.
+    """
     agent = Busy()
     inbox.ready(agent)
     waiting = asyncio.ensure_future(inbox.take(letter("msg-1", "first")))
     await agent.waits.wait()
     stop = letter("msg-2", "second", message_type="interrupt")
-    await asyncio.gather(inbox.take(stop), inbox.take(stop), waiting)
-    assert agent.heard == ["(interrupted)", "first", "second"]
+    receipts = await asyncio.gather(inbox.take(stop), inbox.take(stop), waiting)
+    assert [receipt and receipt.outcome for receipt in receipts] == ["acknowledged"] * 3
+    assert agent.heard == ["(stop for msg-2)", "first", "(stop for msg-2)", "second"]
 
 
 async def test_an_agent_that_takes_none_rejects_with_its_reason(inbox: Inbox, spool: Spool, said: Any) -> None:
-    """Nothing is said to have been injected, and another try is possible."""
+    """Nothing is said to have been injected, and no later delivery changes what was answered."""
     agent = Agent()
-    agent.refuses = "the program has closed its standard input"
+    agent.refuses = reason = "the program has closed its standard input"
     inbox.ready(agent)
-    receipt = await inbox.take(letter("msg-1"))
-    assert receipt is not None
-    assert (receipt.outcome, receipt.reason) == ("rejected", agent.refuses)
-    assert said(spool) == []
+    first, meanwhile = await asyncio.gather(inbox.take(letter("msg-1")), inbox.take(letter("msg-1")))
     agent.refuses = None
-    receipt = await inbox.take(letter("msg-1"))
+    for receipt in (first, meanwhile, await inbox.take(letter("msg-1"))):
+        assert receipt is not None
+        assert (receipt.outcome, receipt.reason) == ("rejected", reason)
+    assert (said(spool), agent.heard) == ([], [])
+    receipt = await inbox.take(letter("msg-2"))
     assert receipt is not None
     assert receipt.outcome == "acknowledged"
+
+
+async def test_a_message_that_expires_while_it_waits_is_rejected(inbox: Inbox, clock: Clock) -> None:
+    """Whether it waits for the agent or behind another message: whoever sent it was told that it has expired."""
+    agent = Busy()
+    early = asyncio.ensure_future(inbox.take(letter("msg-1", "too early")))
+    await asyncio.sleep(0)
+    clock.pass_by(hours=1, seconds=1)
+    inbox.ready(agent)
+    receipts = [await early]
+    late = clock.now + timedelta(hours=3)
+    waiting = asyncio.ensure_future(inbox.take(letter("msg-2", "in time", expires_at=late)))
+    await agent.waits.wait()
+    soon = clock.now + timedelta(hours=1)
+    behind = asyncio.ensure_future(inbox.take(letter("msg-3", "too late", expires_at=soon)))
+    await asyncio.sleep(0)
+    clock.pass_by(hours=2)
+    agent.free.set()
+    await waiting
+    receipts.append(await behind)
+    assert [receipt and (receipt.outcome, receipt.reason) for receipt in receipts] == [
+        ("rejected", "it has expired before the agent could take it")
+    ] * 2
+    assert agent.heard == ["in time"]
+
+
+async def test_an_interrupt_that_has_expired_stops_nothing(inbox: Inbox, clock: Clock) -> None:
+    """Neither ahead of what waits nor in its turn; one that was taken in time keeps its receipt."""
+    agent = Busy()
+    inbox.ready(agent)
+    taken = letter("msg-1", "first", message_type="interrupt")
+    await inbox.take(taken)
+    clock.pass_by(minutes=30)
+    waiting = asyncio.ensure_future(inbox.take(letter("msg-2", "waits", expires_at=clock.now + timedelta(hours=1))))
+    agent.free.clear()
+    await agent.waits.wait()
+    clock.pass_by(minutes=31)
+    late = asyncio.ensure_future(inbox.take(letter("msg-3", "second", message_type="interrupt")))
+    await asyncio.sleep(0)
+    agent.free.set()
+    receipts = [await late, await inbox.take(taken), await waiting]
+    assert [receipt and receipt.outcome for receipt in receipts] == ["rejected", "acknowledged", "acknowledged"]
+    assert agent.heard == ["(stop for msg-1)", "first", "waits"]
 
 
 async def test_after_the_end_messages_are_rejected_those_that_waited_too(inbox: Inbox) -> None:

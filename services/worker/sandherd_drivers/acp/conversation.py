@@ -97,7 +97,7 @@ class Conversation:
             return
         outcome = await turns.run([begin.task], self._receipts, cancelled=self._rest)
         while not outcome.gone and not self._leaving:
-            if self._rest or not self._receipts.waiting:
+            if not self._receipts.in_time() or self._rest:
                 self._idle(outcome, turns.number)
             outcome = await self._next(turns)
         self._end(outcome)

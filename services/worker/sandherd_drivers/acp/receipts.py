@@ -1,7 +1,10 @@
 """The messages for the agent: each is given once, however often it comes, and has one receipt at a time."""
 
+import time
+from collections.abc import Callable
 from typing import Final
 
+from sandherd_drivers.commands import EXPIRED
 from sandherd_drivers.wire import Message, Wire
 
 _LONGEST_REASON: Final = 2_000
@@ -12,8 +15,8 @@ _FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYST
 class Receipts:
     """Which messages wait, which are on their way, and which the agent has."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: Wire, clock: Callable[[], float] = time.time) -> None:
+        self._wire, self._clock = wire, clock
         self.waiting: list[Message] = []
         self._given: list[Message] = []
         self._known: set[str] = set()
@@ -28,6 +31,14 @@ class Receipts:
         self._known.add(message.message)
         self.waiting.append(message)
         return True
+
+    def in_time(self) -> bool:
+        """Whether something waits that has not expired; what has will not be given."""
+        now = self._clock()
+        for message in [message for message in self.waiting if message.expired(now)]:
+            self.waiting.remove(message)
+            self._refuse(message, EXPIRED)
+        return bool(self.waiting)
 
     def give(self) -> list[str]:
         """The texts of all that waits, in order; it is on its way now."""
@@ -44,8 +55,7 @@ class Receipts:
     def not_taken(self, reason: str) -> None:
         """What is still on its way has not come to the agent; it may be sent again."""
         for message in self._given:
-            self._known.discard(message.message)
-            self._wire.refused(message.message, reason[:_LONGEST_REASON])
+            self._refuse(message, reason)
         self._given = []
 
     def close(self, reason: str) -> None:
@@ -53,6 +63,10 @@ class Receipts:
         self._given += self.waiting
         self.waiting = []
         self.not_taken(reason)
+
+    def _refuse(self, message: Message, reason: str) -> None:
+        self._known.discard(message.message)
+        self._wire.refused(message.message, reason[:_LONGEST_REASON])
 
 
 def text_of(message: Message) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sandherd_drivers.commands import EXPIRED
 from sandherd_drivers.openhands.conversation import Conversation
 from sandherd_drivers.openhands.meter import Meter
 from sandherd_drivers.openhands.telling import Document, Telling, printed
@@ -79,10 +80,14 @@ class Agent:
         """Give it a message, once, however often it comes: now, or before its model is asked the next time."""
         if message.message in self._taken:
             self._wire.taken(message.message)
-        elif all(held.message != message.message for held in self._held):
+        elif not self.knows(message):
             self._held.append(message)
             if not self._runs:
                 self._hand_over()
+
+    def knows(self, message: Message) -> bool:
+        """Whether it has this already, or it is held for it."""
+        return message.message in self._taken or any(held.message == message.message for held in self._held)
 
     def refuse_held(self, reason: str) -> None:
         """Give up what it could not take so far."""
@@ -104,6 +109,9 @@ class Agent:
                 self._handing = False
 
     def _give(self, sdk: Conversation, message: Message) -> None:
+        if message.expired(time.time()):
+            self._wire.refused(message.message, EXPIRED)
+            return
         frame = "" if message.content.startswith("[") else _FRAMES.get(message.message_type, "")
         try:
             sdk.give(f"{frame}{message.content}", message.sender_id or message.message_type)

@@ -74,7 +74,7 @@ class Work:
         if self._refusal is not None:
             self._wire.refused(message.message, self._refusal)
             return
-        if message.message_type == "interrupt":
+        if message.message_type == "interrupt" and not self._agent.knows(message):
             self.interrupt()
         self._agent.take(message)
 

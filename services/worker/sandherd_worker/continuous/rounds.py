@@ -103,9 +103,9 @@ class Rounds:
         """Give the agent a message, in this iteration or the next."""
         await self._runs.inject(message)
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, message: str | None = None, /) -> None:
         """Stop what the agent does now; it goes round all the same."""
-        await self._runs.interrupt()
+        await self._runs.interrupt(message)
 
     async def stop(self, grace: float) -> None:
         """End the agent, and what judges its work."""

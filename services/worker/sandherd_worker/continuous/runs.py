@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 
 from sandherd.contracts.delivery import InboxMessage
 from sandherd_worker.continuous.hearing import Hearing
 from sandherd_worker.continuous.turns import Turns
-from sandherd_worker.harnesses.base import CannotTakeError, Ended, Harness
+from sandherd_worker.emitter import now
+from sandherd_worker.harnesses.base import CannotTakeError, Ended, Harness, check_in_time
 from sandherd_worker.tasks import end_tasks
 from sandherd_worker.toolchains import NoToolchainError
 
@@ -19,8 +21,10 @@ Write = Callable[[str], InboxMessage]
 class Runs:
     """All of them. What is said to the agent between two iterations waits for the next."""
 
-    def __init__(self, make: Make, write: Write, hearing: Hearing, turns: Turns) -> None:
-        self._make, self._write = make, write
+    def __init__(
+        self, make: Make, write: Write, hearing: Hearing, turns: Turns, clock: Callable[[], datetime] = now
+    ) -> None:
+        self._make, self._write, self._clock = make, write, clock
         self._hearing, self._turns = hearing, turns
         self._harness: Harness | None = None
         self._works = self._stopped = False
@@ -96,6 +100,7 @@ class Runs:
     async def inject(self, message: InboxMessage) -> None:
         """Give it a message, in this iteration or, where it takes none, in the next. Raises `CannotTakeError`."""
         while True:
+            check_in_time(message, self._clock())
             harness, news = self._harness, self._news
             if harness is not None and (self._works or message.message_type == "approval"):
                 if await self._gave(harness, message):
@@ -115,10 +120,10 @@ class Runs:
             return False
         return True
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, message: str | None = None, /) -> None:
         """Stop what it is doing now."""
         if self._harness is not None:
-            await self._harness.interrupt()
+            await self._harness.interrupt(message)
 
     async def stop(self, grace: float) -> None:
         """End the run that there is; a further one ends as it begins."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, Protocol
 
 from sandherd.contracts.delivery import InboxMessage
@@ -12,6 +13,12 @@ FailureType = Literal["exit_status", "signal", "out_of_memory", "start", "limit_
 
 class CannotTakeError(Exception):
     """The agent can't be given this message, now or later. The text says why."""
+
+
+def check_in_time(message: InboxMessage, now: datetime) -> None:
+    """Raises `CannotTakeError` for a message that has expired: its sender is told that nobody took it in time."""
+    if now >= message.expires_at:
+        raise CannotTakeError("it has expired before the agent could take it")
 
 
 class Voice(Protocol):
@@ -60,8 +67,11 @@ class Harness(Protocol):
     async def inject(self, message: InboxMessage) -> None:
         """Give it a message, in the middle of whatever it does. Raises `CannotTakeError`."""
 
-    async def interrupt(self) -> None:
-        """Stop what it is doing now, not the agent."""
+    async def interrupt(self, message: str | None = None, /) -> None:
+        """Stop what it is doing now, not the agent.
+
+        `message` is the one that asks for it, and is injected later: for it, this was done.
+        """
 
     async def stop(self, grace: float) -> None:
         """End the agent and all it has started, by force after `grace` seconds. What came of its task stays."""

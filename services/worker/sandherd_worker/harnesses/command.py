@@ -64,6 +64,7 @@ class CommandHarness:
         self._used = Used()
         self._call = new_name("call")
         self._stopped = False
+        self._stopped_for: set[str] = set()
         self._running: Running | None = None
         self._result: asyncio.Task[Ended] | None = None
 
@@ -98,12 +99,12 @@ class CommandHarness:
         return False
 
     async def inject(self, message: InboxMessage) -> None:
-        """Write the message to the program's standard input; an `interrupt` stops what it does first."""
+        """Write the message to the program's standard input; an `interrupt` stops what it does first, and once."""
         running = self._running
         if running is None or running.exit.done():
             raise CannotTakeError("the program has ended; it takes no follow-up")
-        if message.message_type == "interrupt":
-            await self.interrupt()
+        if message.message_type == "interrupt" and message.message not in self._stopped_for:
+            await self.interrupt(message.message)
         if self._program.stdin is not None:
             raise CannotTakeError("the program's standard input was its task; it takes no messages")
         try:
@@ -111,8 +112,10 @@ class CommandHarness:
         except OSError:
             raise CannotTakeError("the program has closed its standard input") from None
 
-    async def interrupt(self) -> None:
-        """SIGINT to the program's group."""
+    async def interrupt(self, message: str | None = None, /) -> None:
+        """SIGINT to the program's group: one for each message, as many programs end by a second."""
+        if message is not None:
+            self._stopped_for.add(message)
         self._signal(SIGINT)
 
     async def stop(self, grace: float) -> None:

@@ -116,7 +116,7 @@ class DriverHarness:
         if refusal is not None:
             raise CannotTakeError(refusal)
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, _message: str | None = None, /) -> None:
         """Stop the turn; the session stays."""
         await self._tell({"do": "interrupt"})
 

@@ -68,8 +68,9 @@ class Around:
 
 
 def to_agent(message: InboxMessage) -> dict[str, Any]:
-    """What of a message the agent is given."""
-    return message.model_dump(include={"message", "message_type", "content", "sender_id"})
+    """What of a message the driver is told; it may have to hold it, and then it needs to know for how long."""
+    told = message.model_dump(include={"message", "message_type", "content", "sender_id"})
+    return {**told, "expires_at": message.expires_at.timestamp()}
 
 
 def as_line(command: Mapping[str, Any]) -> bytes:
