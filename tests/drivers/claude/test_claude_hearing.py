@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from sandherd_drivers.claude.hearing import Hearing
+from message_relay.pumping import RECEIPT_WITHIN
+from sandherd_drivers.claude.hearing import _SETTLING, Hearing
 from sandherd_drivers.claude.spending import Spending
 from sandherd_drivers.wire import Wire
 
@@ -111,6 +112,36 @@ async def test_a_message_that_is_passed_over_is_refused(hearing: Hearing, said: 
     assert said.words[-3:] == ["refused m", "result None end_turn", "idle 1"]
 
 
+async def test_a_message_that_was_passed_over_is_given_again(hearing: Hearing, said: Said) -> None:
+    """When it comes again: the agent has not had it, so it is not said to. One that waits or is taken is not."""
+    hearing.expect("u1", "m", "more")
+    wanted = [hearing.wants("m")]
+    await hear(hearing, RUNNING, IDLE)
+    await hearing.idle.wait()
+    wanted.append(hearing.wants("m"))
+    assert [word for word in said.words if word.endswith(" m")] == ["refused m"]
+    hearing.expect("u2", "m", "more")
+    await hear(hearing, INIT, UserMessage("more", "u2"))
+    wanted.append(hearing.wants("m"))
+    assert wanted == [False, True, False]
+    assert [word for word in said.words if word.endswith(" m")] == ["refused m", "taken m", "taken m"]
+
+
+async def test_a_message_that_is_taken_after_all_is_not_given_again(hearing: Hearing, said: Said) -> None:
+    """The agent mentions it when it was refused already; it has it from then on."""
+    hearing.expect("u1", "m", "more")
+    await hear(hearing, RUNNING, IDLE)
+    await hearing.idle.wait()
+    await hear(hearing, INIT, UserMessage("more", "u1"))
+    assert not hearing.wants("m")
+    assert [word for word in said.words if word.endswith(" m")] == ["refused m", "taken m"]
+
+
+def test_a_message_is_settled_while_the_relay_waits() -> None:
+    """A receipt that comes after the relay has given up asking is as good as none."""
+    assert _SETTLING * 2 <= RECEIPT_WITHIN
+
+
 async def test_a_task_that_is_passed_over_is_a_failure(hearing: Hearing, said: Said) -> None:
     """A hook of the work tree may turn it away: that is no reason to wait for ever."""
     hearing.expect("u1", None, "task")
@@ -125,6 +156,20 @@ async def test_a_message_that_ends_a_turn_is_taken_though_it_is_not_mentioned(he
     hearing.expect("u2", "m", "more")
     await hear(hearing, INIT, ResultMessage(user_message_uuids=["u1", "u2"]), IDLE)
     assert said.words == [*TURN, "taken m", "agent.turn_completed", "result None end_turn", "idle 1"]
+
+
+@pytest.mark.parametrize("message", ["m", None])
+async def test_what_a_hook_turns_away_is_not_taken(hearing: Hearing, said: Said, message: str | None) -> None:
+    """Though the turn's result names it: a message is refused, and a task has failed; the next turn is like any."""
+    away = SystemMessage("informational", {"prompt_submit_outcome": {"kind": "blocked_by_hook", "prompt_kept": False}})
+    hearing.expect("u1", message, "text")
+    await hear(hearing, RUNNING, INIT, away, ResultMessage(user_message_uuids=["u1"]), IDLE)
+    outcome = ["result exit_status passed_over"] if message is None else []
+    assert said.words[2:4] == [*(outcome or ["refused m"]), "agent.turn_completed"]
+    hearing.expect("u2", "n", "text")
+    await hear(hearing, RUNNING, INIT, ResultMessage(user_message_uuids=["u2"]), IDLE)
+    assert [word for word in said.words if word.startswith("taken")] == ["taken n"]
+    assert len([word for word in said.words if word.startswith("result")]) == 1
 
 
 async def test_turns_are_stopped_until_all_that_was_given_is(hearing: Hearing, said: Said) -> None:

@@ -1,6 +1,8 @@
 """Turns of the real agent: what it does becomes events, and what is said to it reaches the model."""
 
 import asyncio
+import json
+import time
 
 import pytest
 
@@ -76,6 +78,47 @@ async def test_a_message_is_seen_in_the_middle_of_the_turn(claude: StartClaude, 
     await driver.heard("driver.turn", state="idle")
     assert len(driver.said("driver.result")) == 1
     assert [line["turn"] for line in driver.said("agent.turn_completed")] == [1]
+
+
+async def test_a_message_that_expires_behind_a_tool_is_taken_back(claude: StartClaude, model: AnthropicModel) -> None:
+    """The program had it, and the model never sees it; one that came too late is not given at all."""
+    model.script(calls("Bash", command="until test -e go; do python3 -c 0; done"), says("nobody spoke"))
+    driver = await claude("work")
+    await driver.heard("agent.tool_use")
+    fields = {"message_type": "user_message", "content": "QUITE LATE", "sender_id": None}
+    driver.send("message", message="old", expires_at=time.time() - 1, **fields)
+    driver.send("message", message="aging", expires_at=time.time() + 1, **fields)
+    driver.send("message", message="young", **fields, expires_at=time.time() + 3600)
+    await driver.heard("driver.refused", message="old")
+    refused = await driver.heard("driver.refused", message="aging")
+    assert "expired" in refused["reason"]
+    (driver.work_dir / "go").touch()
+    assert await driver.heard("driver.taken") == {"message": "young"}
+    assert (await model.asked(2)).words.count("QUITE LATE") == 1
+    await driver.heard("driver.result", error_type=None)
+
+
+async def test_a_message_that_a_hook_turns_away_is_never_taken(claude: StartClaude, model: AnthropicModel) -> None:
+    """However often it comes: the model has not seen it, so each time it is refused, and the session goes on."""
+
+    def prepare(driver: DriverProcess) -> None:
+        settings = driver.work_dir / ".claude" / "settings.json"
+        settings.parent.mkdir()
+        hook = {"type": "command", "command": "if grep -q UNWANTED; then exit 2; fi"}
+        settings.write_text(json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}}))
+
+    model.script(says("one"), says("two"))
+    driver = await claude("first", prepare=prepare)
+    await driver.heard("driver.turn", state="idle", turn=1)
+    fields = {"message_type": "user_message", "content": "UNWANTED", "sender_id": None}
+    for count in (1, 2):
+        driver.send("message", message="msg-1", **fields)
+        await driver.heard("driver.refused", count, message="msg-1")
+    assert driver.said("driver.taken") == []
+    wanted = driver.message("second")
+    await driver.heard("driver.taken", message=wanted)
+    await driver.heard("agent.message", content="two")
+    assert not any("UNWANTED" in request.words for request in model.requests)
 
 
 async def test_messages_after_the_end_are_follow_ups(claude: StartClaude, model: AnthropicModel) -> None:

@@ -14,9 +14,13 @@ from sandherd_drivers.claude.transcripts import WRITING, find, written
 from sandherd_drivers.wire import Wire
 
 _PREVIEW: Final = 500
-_SETTLING: Final = 5.0
-"""How long a message that was handed over may go unmentioned while the agent has nothing to do, in seconds."""
+_SETTLING: Final = 2.0
+"""How long a message that was handed over may go unmentioned while the agent has nothing to do, in seconds.
+
+It begins a turn at once, or never; and whoever asks for the receipt asks again after five seconds.
+"""
 _PASSED_OVER: Final = "the agent has passed it over"
+_TURNED_AWAY: Final = "a hook has turned it away"
 
 
 class Hearing:
@@ -36,6 +40,10 @@ class Hearing:
         self._spending = spending
         self._telling = Telling()
         self._waiting: dict[str, tuple[str | None, str]] = {}
+        self._refused: dict[str, str] = {}
+        self._has: set[str] = set()
+        self._turned_away = False
+        """Whether a hook has kept from the model what the turn began with; its result names that all the same."""
         self._outcome: Outcome | None = None
         self._finished = False
         self._settling: asyncio.Task[None] | None = None
@@ -60,12 +68,26 @@ class Hearing:
         """Whether the agent was handed this and hasn't taken it yet."""
         return uuid in self._waiting
 
+    def wants(self, message: str) -> bool:
+        """Whether the agent is to be handed this: neither is it on its way to the agent, nor does the agent have it.
+
+        One that it has is acknowledged again; one that it passed over it does not have.
+        """
+        if message in self._has:
+            self._wire.taken(message)
+        return message not in self._has and all(message != waiting for waiting, _ in self._waiting.values())
+
     def refuse_waiting(self, reason: str) -> None:
         """What the agent has not taken by now it will not take."""
-        waiting, self._waiting = self._waiting, {}
-        for message, _ in waiting.values():
-            if message is not None:
-                self._wire.refused(message, reason)
+        for uuid in list(self._waiting):
+            self.refuse(uuid, reason)
+
+    def refuse(self, uuid: str, reason: str) -> None:
+        """The agent will not take this, if it still waits."""
+        message, _ = self._waiting.pop(uuid, (None, ""))
+        if message is not None:
+            self._refused[uuid] = message
+            self._wire.refused(message, reason)
 
     async def hear(self, message: Any) -> None:
         """One message of the SDK."""
@@ -116,6 +138,8 @@ class Hearing:
     async def _notice(self, notice: Any) -> None:
         if notice.subtype == "init":
             self._begun()
+        if notice.subtype == "informational":
+            self._turned_away |= (notice.data.get("prompt_submit_outcome") or {}).get("prompt_kept") is False
         self.say(self._telling.system(notice))
         if notice.subtype == "session_state_changed":
             if notice.data.get("state") == "idle":
@@ -138,11 +162,22 @@ class Hearing:
         message, _ = self._waiting.pop(uuid or "", (None, ""))
         if message is not None:
             self._wire.taken(message)
+        message = message or self._refused.pop(uuid or "", None)
+        if message is not None:
+            self._has.add(message)
+
+    def _turn_away(self, uuid: str) -> None:
+        """Refuse this, unless the agent has mentioned it; where it is the task, nothing will come of that."""
+        task = self._waiting.get(uuid, ("", ""))[0] is None
+        self.refuse(uuid, _TURNED_AWAY)
+        if task:
+            self.conclude("exit_status", _TURNED_AWAY, "passed_over")
 
     def _over(self, result: Any) -> None:
         """A turn has ended; another one may follow at once."""
         for uuid in result.user_message_uuids or []:
-            self._taken(uuid)
+            (self._turn_away if self._turned_away else self._taken)(uuid)
+        self._turned_away = False
         if not self._waiting:
             self._let_go_on()
         self.session = result.session_id or self.session

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -19,12 +20,13 @@ from claude_agent_sdk import (
 )
 
 from sandherd_drivers.claude.asking import Asking
+from sandherd_drivers.claude.deadlines import Deadlines
 from sandherd_drivers.claude.hearing import Hearing
 from sandherd_drivers.claude.options import options
 from sandherd_drivers.claude.said import Line
 from sandherd_drivers.claude.spending import Spending
 from sandherd_drivers.claude.transcripts import lay, spent
-from sandherd_drivers.commands import Begin, Message
+from sandherd_drivers.commands import EXPIRED, Begin, Message
 from sandherd_drivers.wire import Wire
 
 _FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
@@ -48,7 +50,6 @@ class Session:
         self._client: Any = None
         self._hearing: Hearing | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._known: dict[str, str] = {}
 
     async def open(self, begin: Begin) -> None:
         """Start the program and give it the task. A failure is said, as the outcome."""
@@ -70,16 +71,19 @@ class Session:
         if self._hearing is None or self.gone.is_set():
             self._wire.refused(message.message, "the agent has ended")
             return
-        if message.message in self._known:
-            if not self._hearing.awaits(self._known[message.message]):
-                self._wire.taken(message.message)
+        if not self._hearing.wants(message.message):
             return
         if message.message_type == "interrupt":
             await self.interrupt()
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOPPING):
                 await self._hearing.goes_on.wait()
-        await self._give(message.message, f"{_FRAMES.get(message.message_type, '')}{message.content}")
+        if message.expired(time.time()):
+            self._wire.refused(message.message, EXPIRED)
+            return
+        uuid = await self._give(message.message, f"{_FRAMES.get(message.message_type, '')}{message.content}")
+        if message.expires_at is not None:
+            Deadlines(self._client, self._hearing).watch(uuid, message.expires_at)
 
     async def interrupt(self) -> None:
         """Stop the turn, also one that is about to begin, and keep the session."""
@@ -131,14 +135,13 @@ class Session:
         await client.connect()
         return client, Hearing(self._wire, session, config, spending)
 
-    async def _give(self, message: str | None, content: str) -> None:
+    async def _give(self, message: str | None, content: str) -> str:
         assert self._hearing is not None
         uuid = str(uuid4())
-        if message is not None:
-            self._known[message] = uuid
         self._hearing.expect(uuid, message, content)
         with suppress(ClaudeSDKError):  # it has ended; whoever listens to it says so, and refuses the message
             await self._client.query(_prompt(uuid, content))
+        return uuid
 
     async def _stop_turn(self) -> None:
         with suppress(Exception):  # the SDK says by a bare one that there was no answer
