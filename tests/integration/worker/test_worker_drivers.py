@@ -1,5 +1,6 @@
 """A whole worker with an agent in a driver: steered, asked, kept, and ended exactly once."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -115,11 +116,15 @@ async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, r
     """An agent that waits for leave takes no message; the answer to what it asked is behind none."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     asked = await sandbox.event("approval_requested")
+    waiting = asyncio.create_task(sandbox.deliver(relay, letter("say later")))
+    await sandbox.event("message")  # by which the agent says that it holds it
     content = json.dumps({"approval_id": asked.data.approval_id, "granted": False, "reason": "not now"})
+    assert not waiting.done()
     assert (await sandbox.deliver(relay, letter(content, "approval"))).outcome == "acknowledged"
+    assert (await waiting).outcome == "acknowledged"
     assert await sandbox.ended() == ExitCode.DRAINED
-    (message,) = await sandbox.events("message")
-    assert message.data.content == "Bash denied not now"
+    said = [event.data.content for event in await sandbox.events("message")]
+    assert said == ["holds say later", "Bash denied not now", "later"]
 
 
 async def test_a_driver_that_is_killed_is_the_attempts_failure(driven: Driven) -> None:

@@ -3,7 +3,8 @@
 The task and each message are lines of words: `say TEXT`, `print TEXT`, `usage IN OUT COST`, `use TOOL`, `raw JSON`,
 `wait` (until it is interrupted), `spawn SCRIPT` (and leave it be), `hang` (deaf to everything), `die` (by SIGKILL),
 `exit N`, `raise`, `fail TEXT` (as the outcome). A message given while it waits is said with the word `heard`, and the
-turn goes on; any other one is a turn of its own.
+turn goes on; one given while it asks for leave is held until it has it or not, which is said with the word `holds`; any
+other one is a turn of its own.
 """
 
 import asyncio
@@ -26,7 +27,8 @@ class Echo:
         self._turn = 0
         self._interrupted = asyncio.Event()
         self._turns: asyncio.Queue[str] = asyncio.Queue()
-        self._waiting = self._told = False
+        self._waiting = self._asking = self._told = False
+        self._held: list[Message] = []
         self._failure: str | None = None
         self._state = Path()
 
@@ -60,6 +62,10 @@ class Echo:
     def _hear(self, message: Message) -> None:
         if message.content == "no":
             self._wire.refused(message.message, "it does not want to")
+            return
+        if self._asking:
+            self._wire.event("agent.message", turn=self._turn, content=f"holds {message.content}", content_length=1)
+            self._held.append(message)
             return
         if self._waiting:
             self._wire.event("agent.message", turn=self._turn, content=f"heard {message.content}", content_length=1)
@@ -119,9 +125,13 @@ class Echo:
                 _end(word, rest)
 
     async def _use(self, tool: str) -> None:
+        self._asking = True
         decision = await self._wire.ask(tool, {"command": "ls"}, "it would like to")
+        self._asking, held, self._held = False, self._held, []
         word = "granted" if decision.granted else "denied"
         self._wire.event("agent.message", turn=self._turn, content=f"{tool} {word} {decision.reason}", content_length=1)
+        for message in held:
+            self._hear(message)
 
     def _keep(self, text: str) -> None:
         path = self._state / "session.jsonl"
