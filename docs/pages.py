@@ -9,6 +9,7 @@ from sandherd import settings
 from sandherd.bus import permissions
 from sandherd.contracts import schemas, states, streams
 from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events.heard import HEARD_FROM
 from sandherd.contracts.subjects import PREFIX, TABLE, Principal, Subject
 from sandherd.telemetry.metrics import METRICS
 
@@ -122,7 +123,9 @@ def events() -> str:
         "libs/sandherd/contracts/events",
         "Every event is a CloudEvents 1.0 document; its `data` has the fields below; those with `?` may be left out.\n"
         "*work*: it shows that the agent is getting on. *ends*: it ends the attempt.\n"
-        "*opens* and *closes* name the field with the key of a call that is in flight in between.\n",
+        "*opens* and *closes* name the field with the key of a call that is in flight in between.\n"
+        "*heard from*: what any agent may say of itself on its pipe for events, and what only a driver may,\n"
+        "the program that runs an agent for its worker. For all else a worker takes nobody's word.\n",
         *parts,
     )
 
@@ -133,7 +136,7 @@ def event_domain(domain: str, row: Subject) -> Iterator[str]:
     yield f"{row.says} Said by: {names(row.producers)}.\n"
     found = {name: model for name, model in EVENTS.items() if name.startswith(f"{domain}.")}
     yield table(
-        ("type", "what it says", "work", "ends", "opens", "closes", "fields"),
+        ("type", "what it says", "heard from", "work", "ends", "opens", "closes", "fields"),
         (event_row(name, model) for name, model in found.items()),
     )
 
@@ -145,7 +148,7 @@ def event_row(name: str, model: type[EventData]) -> Row:
     )
     link = f"[`{name}`](schemas/v1/{name}.json)"
     flags = ("yes" if model.counts_as_work else EMPTY, "yes" if model.terminal else EMPTY)
-    return link, first_line(model), *flags, code(model.opens), code(model.closes), fields
+    return link, first_line(model), HEARD_FROM.get(name, EMPTY), *flags, code(model.opens), code(model.closes), fields
 
 
 # --- states ----------------------------------------------------------------------------------------------------------

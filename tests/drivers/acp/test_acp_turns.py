@@ -45,7 +45,8 @@ async def test_what_is_said_is_what_a_worker_reads(converse: Converse) -> None:
     driver = await converse("say a\ntool t edit\nfailed t no\nplan x\ncost 1\nend refusal")
     await driver.heard("driver.turn", state="idle")
     events = [line for line in driver.lines if line["type"].startswith("agent.")]
-    assert {read_line(json.dumps(line).encode(), 99).turn for line in events} == {1}  # type: ignore[attr-defined]
+    read = [read_line(json.dumps(line).encode(), 99, "driver") for line in events]
+    assert {event.turn for event in read} == {1}  # type: ignore[attr-defined]
 
 
 async def test_an_agent_has_its_environment_and_none_of_ours(converse: Converse) -> None:
