@@ -1,6 +1,7 @@
 """The wire, from the driver's side: commands come as objects, and what is said are lines that a worker can read."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,29 @@ async def test_an_answer_reaches_who_asked(echo: DriverProcess) -> None:
     await echo.heard("driver.turn", state="idle")
     said = [message["content"] for message in echo.said("agent.message")]
     assert said == ["A granted r1", "B denied r2", "C denied the turn was stopped"]
+
+
+@pytest.mark.parametrize("tool", ["", "x" * 257, "many"])
+async def test_what_can_not_be_asked_is_answered_with_no(tool: str) -> None:
+    """A tool without a sound name, and input that fits no line: nobody hears of it, so nobody is waited for."""
+    reading, writing = os.pipe()
+    parts = list(range(LONGEST_LINE // 6)) if tool == "many" else []
+    decision = await Wire(-1, writing).ask(tool, {"parts": parts})
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        assert len(said.readlines()) == 1
+    assert (decision.granted, decision.reason) == (False, "nobody can be asked: it is too much to be shown")
+
+
+def test_what_is_nested_too_deeply_is_left_out() -> None:
+    """The line says so, and a worker can read it."""
+    deep: Any = "the core"
+    for _ in range(5000):
+        deep = [deep]
+    line = shorten("driver.ask", {"tool": "x", "input": {"a": deep}})
+    assert "too deeply" in line.decode()
+    assert "the core" not in line.decode()
+    assert json.loads(line)["type"] == "driver.ask"
 
 
 async def test_a_worker_that_is_gone_ends_its_driver(echo: DriverProcess) -> None:

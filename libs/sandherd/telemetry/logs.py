@@ -2,7 +2,9 @@
 
 import logging
 import sys
+import traceback
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any, cast
 
 import structlog
@@ -34,6 +36,17 @@ def configure(service: str, level: str = "info") -> None:
 def get(name: str) -> FilteringBoundLogger:
     """A logger; `name` says which part speaks."""
     return cast("FilteringBoundLogger", structlog.get_logger(part=name))
+
+
+def place(error: BaseException) -> dict[str, Any]:
+    """What broke and where, for a log that is not to hold the values that it broke over: no error's text does."""
+    frames = traceback.extract_tb(error.__traceback__)
+    cause = error.__cause__ or error.__context__
+    return {
+        "error": type(error).__name__,
+        "places": [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames],
+        **({"cause": type(cause).__name__} if cause is not None else {}),
+    }
 
 
 def _add_trace(_logger: object, _method: str, event: Event) -> Event:

@@ -26,12 +26,13 @@ from uuid import uuid4
 
 from sandherd_drivers.commands import Begin, Command, Decide, Decision, Interrupt, Message, Stop, read_command
 from sandherd_drivers.model_calls import Line, ModelCalls
-from sandherd_drivers.shortening import shorten
+from sandherd_drivers.shortening import fitting, shorten
 
 __all__ = ["Begin", "Decision", "Interrupt", "Message", "Stop", "Wire", "run"]
 
 EVENTS_VARIABLE: Final = "SANDHERD_EVENTS_FD"
 _LONGEST_COMMAND: Final = 8 * 1024 * 1024
+_LONGEST_NAME: Final = 256
 _LEAVING: Final = "the agent is ending"
 _UNASKED: Final = "nobody can be asked: it is too much to be shown"
 _SHARE: Final = 0.5
@@ -99,7 +100,9 @@ class Wire:
         answer: asyncio.Future[Decision] = self._loop.create_future()
         self._asked[approval] = answer
         try:
-            self._say("driver.ask", approval_id=approval, tool=tool, input=input, reason=reason)
+            asked = self._say("driver.ask", approval_id=approval, tool=tool, input=input, reason=reason)
+            if not asked or not 0 < len(tool) <= _LONGEST_NAME:
+                return Decision(granted=False, reason=_UNASKED)
             return await answer
         finally:
             self._asked.pop(approval, None)
@@ -180,11 +183,14 @@ class Wire:
         for type, data in lines:
             self._say(type, **data)
 
-    def _say(self, type: str, /, **data: Any) -> None:
-        left = memoryview(shorten(type, data))
+    def _say(self, type: str, /, **data: Any) -> bool:
+        """Say it. False: it is too much for a line, and that is said in its place."""
+        line = fitting(type, data)
+        left = memoryview(line or shorten(type, data))
         with self._lock:
             while left:
                 left = left[os.write(self._events, left) :]
+        return line is not None
 
     # --- reading
 

@@ -77,14 +77,14 @@ class Attempt:
         except SpoolError as error:
             await self._give_up(f"what the agent says can't be kept: {error}")
         except Exception as error:  # noqa: BLE001  # whatever broke, the herd is owed an end and a last word
-            _log.error("the worker broke", exc_info=True)
+            _log.error("the worker broke", **logs.place(error))
             await self._give_up(f"the worker broke: {type(error).__name__}: {error}")
 
     # --- the harness's voice
 
-    async def say(self, data: EventData) -> None:
+    async def say(self, data: EventData) -> bool:
         """Say an event."""
-        await self._emitter.emit(data)
+        return await self._emitter.emit(data)
 
     async def show(self, text: str) -> None:
         """Show terminal output, once what waits for the broker is not too much."""

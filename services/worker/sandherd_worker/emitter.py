@@ -24,6 +24,9 @@ from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Mark, Record
 
 _PIECES_TOGETHER: Final = 32
+_DEEPEST: Final = 100
+"""How deeply what is said may be nested: readers give up at some 200, and so does JSON in many languages."""
+_CANT_BE_SAID: Final = (ValidationError, ContractError, PydanticSerializationError, RecursionError, ValueError)
 
 
 def now() -> datetime:
@@ -46,7 +49,8 @@ class Emitter:
     async def emit(self, data: EventData, *, last_words: bool = False) -> bool:
         """Say an event, and wait until it is on the disk; what is large in it goes ahead as artifacts.
 
-        Returns False for an event that is not said: a second end of the attempt. Raises `SpoolError`.
+        Returns False for an event that is not said: a second end of the attempt, or one that can't be; then an error
+        is said that names it. Raises `SpoolError`.
         """
         if data.terminal and self._spool.ended:
             return False
@@ -56,7 +60,7 @@ class Emitter:
         waiting = [self._spool.append(record) for record in aside]
         waiting.append(self._spool.append_event(lambda sequence: self._record(ready, sequence), last_words=last_words))
         await _all(waiting)
-        return True
+        return type(ready) is type(data)
 
     async def output(self, chunk: bytes) -> None:
         """Show terminal bytes, redacted by the caller. Raises `SpoolError`."""
@@ -84,7 +88,7 @@ class Emitter:
         """The event as it may be said. One that can't be said becomes an error that names it, and harms nothing."""
         try:
             return self._fitting(data, aside)
-        except (ValidationError, ContractError, PydanticSerializationError, RecursionError, UnicodeError) as error:
+        except _CANT_BE_SAID as error:
             if data.terminal:
                 raise
             aside.clear()
@@ -106,7 +110,7 @@ class Emitter:
         """The fields without secrets and with sound strings."""
         closed = _closed_fields(type(data))
         return {
-            name: value if name in closed else self.redactor.value(_sound(value))
+            name: value if name in closed else self.redactor.value(_sound(value, _DEEPEST))
             for name, value in data.model_dump().items()
         }
 
@@ -152,14 +156,16 @@ def _closed_fields(model: type[EventData]) -> set[str]:
     return {name for name, info in model.model_fields.items() if get_origin(info.annotation) is Literal}
 
 
-def _sound(value: Any) -> Any:
-    """The value with its strings made sound, and the keys of its objects too."""
+def _sound(value: Any, deepest: int) -> Any:
+    """The value with its strings made sound, and the keys of its objects too. Raises `RecursionError`."""
     if isinstance(value, str):
         return sound(value)
+    if deepest == 0 and isinstance(value, dict | list | tuple):
+        raise RecursionError
     if isinstance(value, dict):
-        return {_sound(key): _sound(item) for key, item in value.items()}
+        return {_sound(key, 1): _sound(item, deepest - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_sound(item) for item in value]
+        return [_sound(item, deepest - 1) for item in value]
     return value
 
 

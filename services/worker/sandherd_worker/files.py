@@ -43,7 +43,7 @@ _WATCH_AGAIN_MOST: Final = 64.0
 _HEARD_MS: Final = 1000
 _STEP_MS: Final = 50
 
-Say = Callable[[EventData], Awaitable[None]]
+Say = Callable[[EventData], Awaitable[object]]
 PutAside = Callable[[bytes], Awaitable[ArtifactRef]]
 _Told = tuple[FileChange, str | None]
 """A change, and its diff without secrets."""

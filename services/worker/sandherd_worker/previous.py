@@ -24,7 +24,7 @@ _SESSION: Final = "session.previous"
 _SHARE: Final = 20
 """An unpacked work tree may weigh so many times what its archive may."""
 
-Say = Callable[[EventData], Awaitable[None]]
+Say = Callable[[EventData], Awaitable[object]]
 
 
 async def take_over(given: Path, who: Assignment, line: Line, stop: Stop, say: Say) -> None:

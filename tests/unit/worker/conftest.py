@@ -56,9 +56,10 @@ class Listener:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def say(self, data: EventData) -> None:
+    async def say(self, data: EventData) -> bool:
         await self.gate.wait()
         self.events.append(data)
+        return True
 
     async def show(self, text: str) -> None:
         await self.gate.wait()

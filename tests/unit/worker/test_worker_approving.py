@@ -9,8 +9,10 @@ import pytest
 
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.harnesses import Approvals, Verdict
+from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.approving import Desk, policy
 from sandherd_worker.harnesses.base import CannotTakeError
+from sandherd_worker.spool import Spool
 
 
 @pytest.mark.parametrize(
@@ -141,3 +143,21 @@ async def test_a_turn_that_ends_takes_its_questions_with_it(desk: Desk, asker: A
         await desk.answer(answer("x", granted=True).model_copy(update={"content": "yes"}))
     await asyncio.sleep(0)
     assert asker.decided == []
+
+
+@pytest.mark.parametrize("seconds", [None, 3600])
+async def test_a_question_that_can_not_be_shown_is_answered_with_no(
+    asker: Asker, seconds: int | None, spool: Spool, emitter: Emitter, eventually: Any
+) -> None:
+    """Nobody can be asked what nobody can read: the agent is told at once, and doesn't wait for ever."""
+    desk = Desk(Approvals(otherwise="ask", timeout_seconds=seconds), emitter.emit, asker.decide)
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    await desk.ask("q1", "Bash", deep, None, 1)
+    await eventually(lambda: asker.decided, "it is answered")
+    assert asker.decided == [("q1", False, "nobody can be asked: what it is to be used with can't be shown")]
+    assert desk.waiting == 0
+    await desk.ask("q2", "Bash", {"command": "x" * 500_000}, "y" * 500_000, 1)
+    assert desk.waiting == 1
+    await desk.close()

@@ -107,6 +107,20 @@ def test_whatever_an_agent_says_is_an_event_that_fits(value: dict[str, Any], tim
     assert ready.type in {"agent.tool_use", "agent.error"}
 
 
+@pytest.mark.parametrize("depth", [10, 99, 150, 190, 230, 260, 500, 2000])
+async def test_what_is_nested_too_deeply_is_named_and_breaks_nothing(
+    spool: Spool, emitter: Emitter, said: Any, depth: int
+) -> None:
+    """Every event on the disk can be read by a service, and whoever says one is told whether it was said."""
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": [value]} if depth % 2 else {"a": value}
+    done = await emitter.emit(AgentToolUse(tool="x", tool_use_id="1", input={"a": value}))
+    (event,) = said(spool)
+    assert done is (event.type == "agent.tool_use")
+    assert done is (depth == 10)
+
+
 @pytest.mark.parametrize("text", ["\ud800", "\x00\x01\x1b[31m", "\u2028" * 90_000, "\x01" * 60_000])
 async def test_strange_characters_do_no_harm(spool: Spool, emitter: Emitter, said: Any, text: str) -> None:
     """Half a surrogate pair, control characters, and text that JSON writes six times as long."""

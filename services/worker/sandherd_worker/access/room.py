@@ -75,7 +75,7 @@ class Room:
         except (SpoolError, BusError, OSError) as error:
             reply = Reply[Any](error=Problem(code=Code.UNAVAILABLE, message=f"not now: {error}"))
         except Exception as error:  # noqa: BLE001  # an asker must not wait for nothing, nor the worker end for it
-            _log.error("could not answer", request=kind.type, exc_info=error)
+            _log.error("could not answer", request=kind.type, **logs.place(error))
             reply = Reply[Any](error=Problem(code=Code.INTERNAL, message=f"{type(error).__name__} in the worker"))
         return reply.model_dump_json(exclude_none=True).encode()
 

@@ -77,15 +77,16 @@ class Hearing:
 
     # --- the voice
 
-    async def say(self, data: EventData) -> None:
+    async def say(self, data: EventData) -> bool:
         """Note what counts, and say it."""
         self._used.count(data)
         self._note(data)
         if isinstance(data, AgentEvent) and data.turn:
             data = data.model_copy(update={"turn": self.turn(data.turn)})
-        await self._voice.say(data)
+        said = await self._voice.say(data)
         if isinstance(data, AgentUsage) and self._spent is not None:
             self._spent(self._used.totals[_COST])
+        return said
 
     async def show(self, text: str) -> None:
         """Look for the signal in it, and show it."""

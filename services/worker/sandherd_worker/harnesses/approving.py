@@ -26,6 +26,7 @@ ASK_HUMAN: Final = "ask_human"
 _AS_AGENTS_CALL_IT: Final = frozenset({ASK_HUMAN, f"mcp__{HERD_SERVER}__{ASK_HUMAN}", f"{HERD_SERVER}_{ASK_HUMAN}"})
 _WITHDRAWN: Final = "the turn has ended, and nobody was waited for any more"
 _NOT_ALLOWED: Final = "the task does not allow this tool"
+_NOT_SHOWN: Final = "nobody can be asked: what it is to be used with can't be shown"
 
 Decide = Callable[[str, bool, str | None], Awaitable[None]]
 """Tells the agent: what it called its question, whether it may, and why."""
@@ -56,7 +57,7 @@ class _Asked:
 class Desk:
     """All that one agent asks leave for, or asks a person."""
 
-    def __init__(self, approvals: Approvals, say: Callable[[EventData], Awaitable[None]], decide: Decide) -> None:
+    def __init__(self, approvals: Approvals, say: Callable[[EventData], Awaitable[bool]], decide: Decide) -> None:
         self._approvals = approvals
         self._say = say
         self._decide = decide
@@ -98,9 +99,9 @@ class Desk:
         return name
 
     async def _put(self, name: str, tool: str, input: dict[str, Any], reason: str | None, turn: int) -> None:
-        """Say that it is asked."""
+        """Say that it is asked. What can't be said is answered with no, for nobody else will."""
         seconds = self._approvals.timeout_seconds
-        await self._say(
+        said = await self._say(
             AgentApprovalRequested(
                 turn=turn,
                 approval_id=name,
@@ -111,6 +112,8 @@ class Desk:
                 on_timeout=None if seconds is None else self._approvals.on_timeout,
             )
         )
+        if not said and (asked := self._taken(name)) is not None:
+            self._tell(asked.decide, granted=False, reason=_NOT_SHOWN)
 
     async def answer(self, message: InboxMessage) -> None:
         """Take somebody's answer. Raises `CannotTakeError` for one to nothing that waits."""

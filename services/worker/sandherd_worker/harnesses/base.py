@@ -24,8 +24,8 @@ def check_in_time(message: InboxMessage, now: datetime) -> None:
 class Voice(Protocol):
     """How a harness speaks. Both return when what was said is safe; waiting for them is the back-pressure."""
 
-    async def say(self, data: EventData) -> None:
-        """Say an event."""
+    async def say(self, data: EventData) -> bool:
+        """Say an event. False: it can't be said as it is, and an error that names it was said in its place."""
 
     async def show(self, text: str) -> None:
         """Show terminal output, as it came from the agent."""

@@ -82,8 +82,8 @@ class Listening:
             return {"text": await self._use(tool, arguments), "error": False}
         except CallRefusedError as error:
             return {"text": str(error), "error": True}
-        except Exception:  # noqa: BLE001  # it is said by whoever ends the worker for it; the agent only waits here
-            _log.warning("a tool of the herd broke", tool=tool, exc_info=True)
+        except Exception as error:  # noqa: BLE001  # whoever ends the worker for it says it; the agent only waits here
+            _log.warning("a tool of the herd broke", tool=tool, **logs.place(error))
             return {"text": "the worker could not do it", "error": True}
 
 

@@ -28,7 +28,7 @@ Answer = tuple[bool, str | None]
 class Agent:
     """The agent that uses them."""
 
-    say: Callable[[EventData], Awaitable[None]]
+    say: Callable[[EventData], Awaitable[bool]]
     ask: Callable[[str], Awaitable[Answer]]
     turn: Callable[[], int]
 
