@@ -33,6 +33,8 @@ _SHAPES: Final = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
 )
+_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+_FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 _OPEN_KEY: Final = re.compile(
     r"-----BEGIN(?:[A-Z ]*-{0,5}\Z|[A-Z ]* PRIVATE KEY-----(?![\s\S]*-----END [A-Z ]*PRIVATE KEY-----))"
 )
@@ -70,12 +72,30 @@ class Redactor:
 
 def _forms(secret: str) -> Iterable[str]:
     """A secret as it may appear: as it is, as part of JSON or of a URL, in base 64, and line by line."""
-    yield secret
-    yield json.dumps(secret)[1:-1]
-    yield quote(secret, safe="")
+    yield quote(secret, safe="", errors="surrogatepass")
     if len(secret) >= _SHORTEST_LINE:
         yield base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode().rstrip("=")
-    yield from (line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)
+    yield secret
+    for form in _as_some_write_it(secret):
+        yield form
+        yield from _in_json(form)
+    for line in secret.splitlines():
+        if len(line) >= _SHORTEST_LINE:
+            yield from (line, *_in_json(line))
+
+
+def _in_json(text: str) -> tuple[str, str]:
+    """A string as JSON has it, in ASCII alone and in all letters."""
+    return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _as_some_write_it(text: str) -> Iterable[str]:
+    """As JSON, also with what some languages escape beside what they must."""
+    for form in _in_json(text):
+        yield form
+        yield _ESCAPE.sub(lambda found: found[0][:2] + found[0][2:].upper(), form)
+        yield form.translate(_FOR_HTML)
+        yield form.replace("/", r"\/")
 
 
 class StreamRedactor:

@@ -2,10 +2,12 @@
 
 import base64
 import json
+from collections.abc import Callable
 from itertools import pairwise
+from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandherd.contracts.names import new_name, new_uuid
@@ -104,6 +106,64 @@ def test_a_known_secret_is_replaced_in_every_form() -> None:
         cleaned = Redactor([secret]).text(f"x {form} y")
         assert "w0rd" not in cleaned
         assert MARK in cleaned
+
+
+def as_javascript(text: str) -> str:
+    """A string as `JSON.stringify` writes it: by the letter of ECMA-262, and not by what is tested."""
+    short = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+    return "".join(short.get(one) or (f"\\u{ord(one):04x}" if one < " " else one) for one in text)
+
+
+def as_go(text: str) -> str:
+    """The same as Go writes it, which escapes what could end a script, too."""
+    for one in "<>&\u2028\u2029":
+        text = text.replace(one, f"\\u{ord(one):04x}")
+    return text
+
+
+def as_java(text: str) -> str:
+    """In ASCII alone, with capitals in what is escaped."""
+    words = text.encode("utf-16-be")
+    units = [words[at : at + 2] for at in range(0, len(words), 2)]
+    return "".join(
+        as_javascript(chr(u)) if 32 <= (u := int.from_bytes(unit, "big")) < 127 else _java(u) for unit in units
+    )
+
+
+def _java(unit: int) -> str:
+    return as_javascript(chr(unit)) if chr(unit) in "\b\t\n\f\r" else f"\\u{unit:04X}"
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "JavaScript": as_javascript,
+    "Go": lambda text: as_go(as_javascript(text)),
+    "Python": lambda text: json.dumps(text)[1:-1],
+    "Java": as_java,
+    "JSON in JSON": lambda text: as_javascript(as_javascript(text)),
+    "Python in JavaScript": lambda text: as_javascript(json.dumps(text)[1:-1]),
+    "URL": lambda text: quote(text, safe=""),
+}
+
+
+@given(
+    secret=st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="[]") | st.sampled_from('"\\é<&\n'), min_size=4
+    ),
+    writer=st.sampled_from(sorted(WRITERS)),
+)
+@example(secret='pä"ss\\wörd', writer="JavaScript")
+def test_a_secret_is_found_whoever_wrote_it_down(secret: str, writer: str) -> None:
+    """In a transcript of JavaScript, a log of Go, JSON within JSON: quotes, signs and letters of all kinds."""
+    redactor = Redactor([secret])
+    assert redactor.text(f"[{WRITERS[writer](secret)}]") == f"[{MARK}]"
+
+
+def test_a_line_of_a_secret_is_found_whoever_wrote_it_down() -> None:
+    """Of a secret with several lines each long one counts by itself."""
+    lines = ['the "first" of the lines, é', 'the "second" of the lines, é']
+    for writer in (as_javascript, WRITERS["Python"]):
+        assert Redactor(["\n".join(lines)]).text(f"[{writer(lines[1])}]") == f"[{MARK}]"
 
 
 def test_values_are_cleaned_all_the_way_down() -> None:
