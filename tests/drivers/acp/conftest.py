@@ -29,11 +29,13 @@ def converse(start_driver: StartDriver, python: Path) -> Converse:
         resume: Mapping[str, Any] | None = None,
         hasty: str = "",
         servers: Mapping[str, Any] | None = None,
+        approvals: Mapping[str, Any] | None = None,
         **env: str,
     ) -> DriverProcess:
         module, env = ("hasty.driver", {"HASTY": hasty}) if hasty else ("sandherd_drivers.acp", env)
         driver = await start_driver(module=module, python=python, env=env, packages=(PACKAGES, AGENT.parent))
         harness = {"kind": "acp", "argv": [str(python), str(AGENT), *are], "mcp_servers": dict(servers or {})}
+        harness |= {"approvals": dict(approvals)} if approvals else {}
         driver.begin(task, harness, resume)
         return driver
 

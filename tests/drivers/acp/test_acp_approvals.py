@@ -1,5 +1,7 @@
 """An agent asks for leave: the question goes up, the answer comes back as one of the options that it offered."""
 
+import json
+
 import pytest
 
 from tests.drivers.acp.conftest import Converse
@@ -46,3 +48,38 @@ async def test_stop_voids_the_question(converse: Converse) -> None:
     await driver.heard("driver.ask")
     assert await driver.stop() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
+
+
+async def test_files_by_way_of_the_client_need_leave(converse: Converse) -> None:
+    """Where not all is allowed, a file is written or read for the agent only when the worker says yes."""
+    driver = await converse("say begin", approvals={"otherwise": "ask"})
+    await driver.heard("driver.turn", state="idle")
+    yes, no = driver.work_dir / "yes.txt", driver.work_dir / "no.txt"
+    driver.message(f"write {yes} hello\nsay |\nwrite {no} hello\nsay |\nread {yes}")
+    for count, (tool, path, granted) in enumerate([("edit", yes, True), ("edit", no, False), ("read", yes, False)], 1):
+        ask = await driver.heard("driver.ask", count=count)
+        assert (ask["tool"], ask["input"]["path"]) == (tool, str(path))
+        assert not path.exists() or tool == "read"
+        driver.send("decide", approval_id=ask["approval_id"], granted=granted, reason="because")
+    await driver.heard("driver.turn", turn=2, state="idle")
+    written, refused, unread = driver.said("agent.message")[1]["content"].split("|")
+    assert (written, yes.read_text(), no.exists()) == ("written", "hello", False)
+    assert all(answer.startswith("error") and "because" in answer for answer in (refused, unread))
+
+
+async def test_leave_for_a_call_is_good_for_its_file_once(converse: Converse) -> None:
+    """An agent that has asked for its edit, and then has its client write the file, asks people but once."""
+    driver = await converse("say begin", approvals={"tools": {"edit": "ask"}})
+    await driver.heard("driver.turn", state="idle")
+    path = driver.work_dir / "a.txt"
+    where = json.dumps({"kind": "edit", "locations": [{"path": str(path)}]})
+    driver.message(
+        f"tool t1 edit\nmore t1 {where}\nmay t1 edit a.txt\nsay |\nwrite {path} one\nsay |\nwrite {path} two"
+    )
+    ask = await driver.heard("driver.ask")
+    driver.send("decide", approval_id=ask["approval_id"], granted=True, reason=None)
+    again = await driver.heard("driver.ask", count=2)
+    assert (again["input"]["content"], path.read_text()) == ("two", "one")
+    driver.send("interrupt")
+    await driver.heard("driver.turn", turn=2, state="idle")
+    assert path.read_text() == "one"

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.harnesses import Approvals
-from sandherd_drivers.claude.options import asks, environment, limits, session_options, tool_options
+from sandherd_drivers.claude.options import environment, limits, session_options, tool_options
 from sandherd_drivers.commands import Begin, Resume
+from sandherd_drivers.leave import asks
 from tests.drivers.claude.conftest import StartClaude, program
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel

@@ -11,7 +11,7 @@ from sandherd_drivers.acp.outcomes import chosen
 from sandherd_drivers.acp.tool_calls import Said
 from sandherd_drivers.acp.updates import Updates
 from sandherd_drivers.acp.work_tree import RefusedPathError, WorkTree
-from sandherd_drivers.wire import Wire
+from sandherd_drivers.wire import Decision, Wire
 
 _Result = TypeVar("_Result")
 
@@ -22,8 +22,10 @@ class WorkClient:
     What an update says is said before its method first waits for anything, so that the order stays the agent's.
     """
 
-    def __init__(self, wire: Wire, updates: Updates, tree: WorkTree) -> None:
-        self._wire, self._tree = wire, tree
+    def __init__(self, wire: Wire, updates: Updates, tree: WorkTree, *, asks: bool) -> None:
+        self._wire, self._tree, self._asks = wire, tree, asks
+        self._granted: set[tuple[int, str]] = set()
+        """Files that a call may touch which leave was given for, and its turn."""
         self.updates = updates
         self.turn = 0
         self.replaying = False
@@ -53,6 +55,8 @@ class WorkClient:
         call, said = self.updates.asked_about(_plain(tool_call))
         self.say(said)
         granted = not self.stopping and (await self._wire.ask(call.tool, call.input, call.title)).granted
+        if granted:
+            self._granted |= {(self.turn, path) for path in call.paths}
         option = None if self.stopping else chosen([(o.option_id, o.kind) for o in options], granted=granted)
         if option is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
@@ -63,12 +67,28 @@ class WorkClient:
     ) -> ReadTextFileResponse:
         """The agent wants to see a file."""
         self.heard()
+        await self._leave("read", path, {"path": path, "line": line, "limit": limit})
         return ReadTextFileResponse(content=_tried(path, lambda: self._tree.read(path, line, limit)))
 
     async def write_text_file(self, path: str, content: str, **_: Any) -> None:
         """The agent wants a file to be written."""
         self.heard()
+        await self._leave("edit", path, {"path": path, "content": content})
         _tried(path, lambda: self._tree.write(path, content))
+
+    async def _leave(self, tool: str, path: str, input: Json) -> None:
+        """A file that we touch for the agent is a tool as any other, by the name that the protocol has for its kind.
+
+        Leave that was given for a call that named the file is good for it, once. Raises the protocol's error.
+        """
+        if not self._asks:
+            return
+        if (self.turn, path) in self._granted:
+            self._granted.remove((self.turn, path))
+            return
+        decision = Decision(granted=False) if self.stopping else await self._wire.ask(tool, input, f"{tool} {path}")
+        if not decision.granted:
+            raise RequestError.invalid_request({"details": decision.reason or "this is not allowed"})
 
 
 def _nothing() -> None:

@@ -19,6 +19,7 @@ from sandherd_drivers.acp.turns import Turns
 from sandherd_drivers.acp.updates import Updates
 from sandherd_drivers.acp.work_tree import WorkTree
 from sandherd_drivers.commands import Command
+from sandherd_drivers.leave import asks
 from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire
 
 _BEGINNING: Final = 120.0
@@ -109,7 +110,8 @@ class Conversation:
         except (OSError, ValueError) as error:
             raise UnansweredError(Outcome(None, "start", f"{argv[0]!r} could not be started: {error}")) from None
         program.exit.add_done_callback(lambda _: self._called.set())
-        client = self._client = WorkClient(self._wire, Updates(resumed=begin.resume is not None), WorkTree(work_dir))
+        updates = Updates(resumed=begin.resume is not None)
+        client = self._client = WorkClient(self._wire, updates, WorkTree(work_dir), asks=asks(begin.harness))
         self._program, self._session = (
             program,
             Session(program, client, work_dir, begin.harness.get("mcp_servers") or {}),

@@ -58,7 +58,7 @@ class ToolCall:
         given = self._known.get("rawInput")
         if isinstance(given, dict) and given:
             return given
-        shown = {"input": given or None, "title": self.title, "paths": self._paths()}
+        shown = {"input": given or None, "title": self.title, "paths": self.paths}
         return {name: value for name, value in shown.items() if value}
 
     def begin(self) -> Said:
@@ -87,7 +87,9 @@ class ToolCall:
     def _took(self, now: float) -> int:
         return max(0, round((now - self._begun) * 1000))
 
-    def _paths(self) -> list[str]:
+    @property
+    def paths(self) -> list[str]:
+        """The files that it is about."""
         return [str(place.get("path")) for place in self._known.get("locations") or ()]
 
 

@@ -38,6 +38,7 @@ class Turns:
             outcome, usage = await self._prompted(texts, receipts)
         finally:
             self.running = False
+            self._wire.withdraw("the turn has ended")
             if self._insisting is not None:
                 self._insisting.cancel()
         receipts.not_taken(outcome.error or "the agent has not taken it")

@@ -4,9 +4,10 @@ from typing import Any, Final
 
 from claude_agent_sdk import HookMatcher, PermissionResultAllow, PermissionResultDeny
 
-from sandherd_drivers.claude.options import ASK_AGAIN_NEVER, asks, mode
+from sandherd_drivers.claude.options import ASK_AGAIN_NEVER, mode
 from sandherd_drivers.claude.said import tool_name
 from sandherd_drivers.commands import Begin
+from sandherd_drivers.leave import asks
 from sandherd_drivers.wire import Wire
 
 _NOT_ALLOWED: Final = "this tool is not among those that are allowed"

@@ -21,12 +21,6 @@ _RETRIES: Final = "6"
 """About half a minute; the program's own number lets a wrong key fail after three."""
 
 
-def asks(harness: Mapping[str, Any]) -> bool:
-    """Whether there is any tool that is not simply allowed."""
-    approvals = harness.get("approvals") or {}
-    return {approvals.get("otherwise", "allow"), *(approvals.get("tools") or {}).values()} != {"allow"}
-
-
 def mode(harness: Mapping[str, Any]) -> str:
     """The permission mode. Where permissions are passed over a part of a tool can't be allowed; by default it can."""
     wanted = str(harness.get("permission_mode") or "default")

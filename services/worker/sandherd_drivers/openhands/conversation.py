@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from sandherd_drivers.commands import Begin
+from sandherd_drivers.leave import asks
 from sandherd_drivers.openhands import transcripts
 from sandherd_drivers.openhands.meter import Totals
 from sandherd_drivers.openhands.telling import Document
@@ -171,7 +172,7 @@ def _make(begin: Begin, session_id: str, keep: Path, hear: Hear) -> Any:
         visualizer=None,
         delete_on_close=False,
     )
-    sdk.set_confirmation_policy(AlwaysConfirm() if _asks(begin.harness) else NeverConfirm())
+    sdk.set_confirmation_policy(AlwaysConfirm() if asks(begin.harness) else NeverConfirm())
     return sdk
 
 
@@ -197,12 +198,6 @@ def _name_model(harness: Mapping[str, Any]) -> None:
             os.environ[f"LLM_{name.upper()}"] = harness[name]
     if not os.environ.get("LLM_MODEL"):
         raise ValueError("no model is named, neither by the harness nor by LLM_MODEL")
-
-
-def _asks(harness: Mapping[str, Any]) -> bool:
-    """Whether there is a tool that the agent may not simply use."""
-    approvals = harness.get("approvals") or {}
-    return {approvals.get("otherwise", "allow"), *(approvals.get("tools") or {}).values()} != {"allow"}
 
 
 def _document(event: Any) -> Document:
