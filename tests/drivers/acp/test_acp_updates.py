@@ -208,12 +208,34 @@ def test_costs_are_differences(updates: Updates) -> None:
 
 
 def test_what_a_session_has_cost_before_is_not_charged_again() -> None:
-    """The first total of a session that is gone on with is where counting begins."""
+    """What the agent tells of it before our first turn is where counting begins, however often it tells it."""
     costs = Costs(resumed=True)
-    costs.take({"amount": 5.0, "currency": "USD"})
-    assert costs.charge(None) is None
+    for amount in (1.0, 4.0, 5.0):
+        costs.take({"amount": amount, "currency": "USD"}, replayed=True)
+    assert (costs.charge(None), costs.lost) == (None, False)
     costs.take({"amount": 5.5, "currency": "USD"})
-    assert costs.charge(None) is not None
+    assert (costs.charge(None) or {})["cost_micro_usd"] == 500_000
+
+
+def test_a_total_that_was_begun_anew_is_charged_whole() -> None:
+    """An agent that takes a session up may count from nothing, and one that counts on is charged what comes on top."""
+    costs = Costs(resumed=True)
+    costs.take({"amount": 5.0, "currency": "USD"}, replayed=True)
+    for amount in (0.2, 0.3):
+        costs.take({"amount": amount, "currency": "USD"})
+    assert (costs.charge(None) or {})["cost_micro_usd"] == 300_000
+
+
+def test_a_first_total_in_the_middle_of_a_turn_is_no_secret_loss() -> None:
+    """It holds what somebody was charged for before, and part of this turn: that is said, and counting begins there."""
+    updates = Updates(resumed=True)
+    cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 5.0, "currency": "USD"}}
+    more = {**cost, "cost": {"amount": 5.5, "currency": "USD"}}
+    list(updates.begin_turn())
+    said = told(updates, cost, more)
+    assert [usage["cost_micro_usd"] for usage in named(said, "agent.usage")] == [500_000]
+    assert [error["phase"] for error in named(said, "agent.error")] == ["usage"]
+    assert named(told(updates, more), "agent.error") == []
 
 
 def test_another_currency_is_not_taken_for_dollars() -> None:

@@ -16,17 +16,28 @@ class Costs:
     """The figures of one session, in millionths of a dollar."""
 
     def __init__(self, *, resumed: bool = False) -> None:
+        self._resumed = resumed
         self._told: int | None = None if resumed else 0
-        """None: the first total of a session that is gone on with is not of our making, and sets the mark."""
-        self._uncharged = 0
+        """None: what a session that is gone on with has cost before is not of our making; its first total is the mark.
 
-    def take(self, cost: Json | None) -> None:
-        """A running total. One in another currency can't be charged, and is left out."""
+        Of an agent that doesn't tell it when it takes the session up, that is only after a part of the first turn.
+        """
+        self._uncharged = 0
+        self.lost = False
+        """Whether what a part of this turn has cost is not known, and never will be."""
+
+    def take(self, cost: Json | None, *, replayed: bool = False) -> None:
+        """A running total; one that has become smaller was begun anew. `replayed`: told before our first turn.
+
+        One in another currency can't be charged, and is left out.
+        """
         if not cost or cost.get("currency") != "USD":
             return
         total = round(float(cost.get("amount") or 0) * 1_000_000)
-        if self._told is not None:
-            self._uncharged += max(0, total - self._told)
+        if self._told is None:
+            self.lost = not replayed
+        elif not (self._resumed and replayed):
+            self._uncharged += total - self._told if total >= self._told else total
         self._told = total
 
     def charge(self, usage: Json | None) -> Json | None:

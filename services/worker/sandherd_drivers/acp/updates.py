@@ -10,6 +10,7 @@ from sandherd_drivers.acp.tool_calls import Said, ToolCall, ToolCalls
 
 _LONGEST_TEXT: Final = 200_000
 """A text that grows beyond this is said in parts, so that each fits a line."""
+_LOST: Final = "what this turn has cost in part is not known: the agent told no total when it took the session up"
 _CHUNKS: Final = {
     "agent_message_chunk": "agent.message",
     "agent_thought_chunk": "agent.thinking",
@@ -31,13 +32,14 @@ class Updates:
         self._parts: list[str] = []
         self._length = 0
         self._blocks = 0
+        self._begun = False
         self.last_message: str | None = None
         """The last text that the agent said in this turn."""
 
     def begin_turn(self) -> Iterator[Said]:
         """A turn begins; what came late belongs before it."""
         yield from self._whole()
-        self.last_message, self._blocks = None, 0
+        self._begun, self.last_message, self._blocks = True, None, 0
 
     def take(self, update: Json) -> Iterator[Said]:
         """What an update makes known."""
@@ -50,12 +52,12 @@ class Updates:
             metadata = {"subtype": kind, **{key: value for key, value in update.items() if key != "sessionUpdate"}}
             yield from self._after_text([("agent.system_message", {"metadata": metadata})])
         elif kind == "usage_update":
-            self._costs.take(update.get("cost"))
+            self._costs.take(update.get("cost"), replayed=not self._begun)
 
     def replayed(self, update: Json) -> None:
         """What an agent tells again of a session that it loads: nothing new but what it has cost so far."""
         if update.get("sessionUpdate") == "usage_update":
-            self._costs.take(update.get("cost"))
+            self._costs.take(update.get("cost"), replayed=True)
 
     def asked_about(self, update: Json) -> tuple[ToolCall, list[Said]]:
         """The tool call that leave is asked for, and what is to be said before."""
@@ -68,6 +70,9 @@ class Updates:
         yield "agent.assistant_message", {"stop_reason": stop_reason, "block_count": self._blocks}
         if (charged := self._costs.charge(usage)) is not None:
             yield "agent.usage", charged
+        if self._costs.lost:
+            self._costs.lost = False
+            yield "agent.error", {"error": _LOST, "phase": "usage"}
 
     def end(self) -> Iterator[Said]:
         """What is still being said is said, and what still runs ends; also what came after a turn."""
