@@ -4,6 +4,7 @@
 `env NAME`, `fs` (whether it may ask for files), `servers` (those that it was told of).
 `tool ID KIND INPUT`, `more ID JSON`, `done ID TEXT`, `failed ID TEXT`; `may ID TITLE` asks for leave, `may! ID TITLE`
 offers nothing that is for once; `read PATH LINE LIMIT`, `write PATH TEXT`.
+`sh ID COMMAND` runs it for a call that has begun; the cancel kills it.
 `wait` for the cancel, `end REASON`, `error CODE TEXT`; `print TEXT` writes to standard output, `complain TEXT` to
 standard error; `die`, `exit N`, `hold` (dies, but something it started holds its pipes), `mute` (closes its output).
 
@@ -135,6 +136,8 @@ class ScriptedAgent:
         """Returns the reason to stop, if there is one."""
         if word in {"wait", "end", "error"}:
             return await self._end(word, rest)
+        if word == "sh":
+            return await self._run(*rest.split(" ", 1))
         if word in {"die", "exit", "hold", "mute", "print", "complain"}:
             await self._misbehave(word, rest)
         elif word in {"tool", "more", "done", "failed", "may", "may!"}:
@@ -198,6 +201,19 @@ class ScriptedAgent:
                 await self._update(update_tool_call(id, status=status, content=content))
             case _:
                 await self._ask(id, rest, ONCE if word == "may" else FOR_EVER)
+
+    async def _run(self, id: str, command: str) -> str | None:
+        """Returns the reason to stop, if it was stopped."""
+        shell = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE, start_new_session=True)
+        shown, cancelled = asyncio.ensure_future(shell.communicate()), asyncio.ensure_future(self._cancelled.wait())
+        await asyncio.wait([shown, cancelled], return_when=asyncio.FIRST_COMPLETED)
+        if not shown.done():
+            os.killpg(shell.pid, signal.SIGKILL)
+        text = (await shown)[0].decode()
+        stopped = cancelled.done()
+        cancelled.cancel()
+        await self._use("failed" if stopped else "done", id, text)
+        return "cancelled" if stopped else None
 
     async def _ask(self, id: str, title: str, offered: list[tuple[str, str]]) -> None:
         options = [PermissionOption(option_id=option, name=option, kind=kind) for option, kind in offered]

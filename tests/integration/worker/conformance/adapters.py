@@ -1,0 +1,282 @@
+"""How each kind of agent is made to do what a test of the conformance suite wants, and what it can't do."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import psutil
+
+from sandherd_worker.processes import SANDBOX_VARIABLE
+from tests.drivers.toolchains import TOOLCHAINS, interpreter
+from tests.integration.worker.conformance.acts import Act, Edit, Hear, Recall, Run, Say
+from tests.models import anthropic_answers as claudes
+from tests.models import openai_answers as gpts
+from tests.models.anthropic import anthropic_model
+from tests.models.openai import openai_model
+
+PROGRAM: Final = Path(__file__).parent / "reporting_program.py"
+SCRIPTED_ACP: Final = Path(__file__).parents[3] / "drivers" / "acp" / "scripted_agent.py"
+_NUMBERS: Final = count(1)
+
+
+@dataclass
+class Adapter:
+    """One kind of agent in one sandbox. What is said of a kind holds for all agents of that kind, and is asserted."""
+
+    sandbox: Any
+    kind: ClassVar[str]
+    edits_with: ClassVar[str]
+    """Its tool that edits a file, as its events call it."""
+    victims: ClassVar[dict[str, str]]
+    """Its processes whose death is the agent's death, and a part of the command line of each."""
+    hears_mid_turn: ClassVar[bool] = True
+    """Whether a message reaches it in the middle of a turn; else when the turn is over."""
+    follows_up: ClassVar[bool] = True
+    """Whether it takes a message when its task is done; else that is refused, with the reason."""
+    has_turns: ClassVar[bool] = True
+    """Whether an interrupt ends a turn of its own; else the turn is its whole life, and goes on."""
+    stopped_as: ClassVar[str] = "interrupted"
+    """How the end of a turn that was interrupted is told."""
+    keeps_session: ClassVar[bool] = True
+    """Whether its session is a file, which is kept as an artifact at each turn's end."""
+
+    def harness(self) -> dict[str, Any]:
+        """What the task says of it."""
+        return {"kind": self.kind}
+
+    def variables(self) -> dict[str, str]:
+        """The variables of its task."""
+        return {}
+
+    def words(self, *acts: Act) -> str:
+        """What it has to be told so that it does this, one after the other."""
+        raise NotImplementedError
+
+    async def remembers(self, text: str) -> bool:
+        """Whether it knows, when it was last told to recall, that it was told this before."""
+        raise NotImplementedError
+
+    def begins(self, *acts: Act, secrets: dict[str, str] | None = None, **fields: Any) -> None:
+        """Its task is to do this; the secrets are variables of it."""
+        secret = secrets or {}
+        spec = {
+            "text": self.words(*acts),
+            "harness": self.harness(),
+            "env": {**self.variables(), **secret},
+            "secret_env": sorted(secret),
+            **fields,
+        }
+        (self.sandbox.state / "task.json").write_text(json.dumps(spec))
+        home = self.sandbox.state.parent / "home"
+        home.mkdir(exist_ok=True)
+        self.sandbox.environment |= {"SANDHERD_TOOLCHAINS": str(TOOLCHAINS), "HOME": str(home)}
+
+    def processes(self) -> list[psutil.Process]:
+        """All living processes of its sandbox but the worker, however far they have gone."""
+        mark = f"{SANDBOX_VARIABLE}={self.sandbox.name}".encode()
+        worker = self.sandbox.process.pid if self.sandbox.process.returncode is None else None
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != worker:
+                    found.append(psutil.Process(int(entry.name)))
+            except (OSError, psutil.NoSuchProcess):
+                continue
+        return found
+
+    def victim(self, which: str) -> psutil.Process:
+        """The process of that name."""
+        part = self.victims[which]
+        (found,) = [process for process in self.processes() if part in " ".join(process.cmdline())]
+        return found
+
+
+class Program(Adapter):
+    """An agent that is told in so many words what to do, by line."""
+
+    def words(self, *acts: Act) -> str:
+        return "\n".join(line for act in acts for line in self.lines(act))
+
+    def lines(self, act: Act) -> list[str]:
+        """The lines of one act."""
+        raise NotImplementedError
+
+    async def remembers(self, text: str) -> bool:
+        said = [event.data.content for event in await self.sandbox.events("message")]
+        told = [part for content in said if content.startswith("[") for part in [json.loads(content)]]
+        return bool(told) and text in json.dumps(told[-1])
+
+
+class Command(Program):
+    """Any program. Its one turn is its whole life: what comes after that is refused. It has no session but itself."""
+
+    kind = "command"
+    edits_with = "edit"
+    victims: ClassVar[dict[str, str]] = {"program": PROGRAM.name}
+    follows_up = False
+    has_turns = False
+    stopped_as = "exit"
+    keeps_session = False
+
+    def harness(self) -> dict[str, Any]:
+        return {"kind": "command", "argv": [sys.executable, str(PROGRAM)]}
+
+    def lines(self, act: Act) -> list[str]:
+        match act:
+            case Edit(path, text):
+                return [f"edit {path} {text}", "spend"]
+            case Run(command):
+                return [f"run {command}"]
+            case Hear(text):
+                return [f"hear {text}"]
+            case Say(text):
+                return [f"say {text}"]
+            case Recall():
+                return ["prompts"]
+
+
+class Acp(Program):
+    """An agent behind the Agent Client Protocol, which has no way to say a word in the middle of a turn.
+
+    Its session is its own: the protocol tells its name, and no file.
+    """
+
+    kind = "acp"
+    edits_with = "edit"
+    victims: ClassVar[dict[str, str]] = {"driver": "sandherd_drivers.acp", "program": SCRIPTED_ACP.name}
+    hears_mid_turn = False
+    stopped_as = "cancelled"  # the protocol's own word
+    keeps_session = False
+    _calls = 0
+
+    def harness(self) -> dict[str, Any]:
+        return {"kind": "acp", "argv": [str(interpreter("acp")), str(SCRIPTED_ACP)]}
+
+    def lines(self, act: Act) -> list[str]:
+        self._calls += 1
+        call = f"t{self._calls}"
+        match act:
+            case Edit(path, text):
+                edit = f"write {self.sandbox.work / path} {text}"
+                return [f'tool {call} edit {{"path": "{path}"}}', edit, f"done {call} ok", "cost 0.25", "tokens 30 4"]
+            case Run(command):
+                return [f"tool {call} execute {json.dumps({'command': command})}", f"sh {call} {command}"]
+            case Hear():
+                return []
+            case Say(text):
+                return [f"say {text}"]
+            case Recall():
+                return ["prompts", "think and"]  # its words would be one text with the next ones
+
+
+class Modelled(Adapter):
+    """An agent that does what its model says: real, but for the model. What it is told, the model is asked."""
+
+    model: Any
+
+    def words(self, *acts: Act) -> str:
+        steps = [step for act in acts if (step := self.step(act)) is not None]
+        self.model.script(*steps)
+        return f"Do this, in {len(steps)} steps, number {next(_NUMBERS)}."
+
+    def step(self, act: Act) -> Any:
+        """What the model answers."""
+        raise NotImplementedError
+
+    def until_heard(self, text: str, meanwhile: Callable[[], Any]) -> Callable[[Any], Any]:
+        """A step of the script that is made again and again until the model is shown this."""
+        script = self.model._common
+
+        def step(asked: Any) -> Any:
+            if text not in asked.words:
+                script.insert(0, step)
+                return meanwhile()
+            following = script.pop(0)
+            return following(asked) if callable(following) else following
+
+        return step
+
+    async def remembers(self, text: str) -> bool:
+        return text in self.model.requests[-1].words
+
+
+class Claude(Modelled):
+    """Claude Code, by its Agent SDK."""
+
+    kind = "claude"
+    edits_with = "Write"
+    victims: ClassVar[dict[str, str]] = {"driver": "sandherd_drivers.claude", "program": "_bundled/claude"}
+
+    def harness(self) -> dict[str, Any]:
+        interpreter("claude")
+        return {"kind": "claude"}
+
+    def variables(self) -> dict[str, str]:
+        key = {"ANTHROPIC_API_KEY": "sk-ant-scripted", "CLAUDE_CODE_MAX_RETRIES": "0"}
+        return {"ANTHROPIC_BASE_URL": self.model.url, **key}
+
+    def step(self, act: Act) -> Any:
+        match act:
+            case Edit(path, text):
+                return claudes.calls("Write", file_path=path, content=text + "\n")
+            case Run(command):
+                return claudes.calls("Bash", command=command)
+            case Hear(text):
+                return self.until_heard(text, lambda: claudes.calls("Bash", command="sleep 0.1"))
+            case Say(text):
+                return claudes.says(text)
+            case Recall():
+                return None
+
+
+class OpenHands(Modelled):
+    """OpenHands, by its SDK. It is in the driver: there is no program of its own."""
+
+    kind = "openhands"
+    edits_with = "file_editor"
+    victims: ClassVar[dict[str, str]] = {"driver": "sandherd_drivers.openhands"}
+
+    def harness(self) -> dict[str, Any]:
+        interpreter("openhands")
+        return {"kind": "openhands"}
+
+    def variables(self) -> dict[str, str]:
+        prices = {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
+        asked = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "sk-scripted", "LLM_NUM_RETRIES": "0"}
+        return {"LLM_BASE_URL": self.model.url, **asked, **prices}
+
+    def step(self, act: Act) -> Any:
+        match act:
+            case Edit(path, text):
+                where = str(self.sandbox.work / path)
+                return gpts.calls("file_editor", command="create", path=where, file_text=text + "\n")
+            case Run(command):
+                return gpts.calls("terminal", command=command)
+            case Hear(text):
+                return self.until_heard(text, lambda: gpts.calls("terminal", command="sleep 0.1"))
+            case Say(text):
+                return gpts.says(text)
+            case Recall():
+                return None
+
+
+KINDS: Final[dict[str, type[Adapter]]] = {one.kind: one for one in (Command, Claude, OpenHands, Acp)}
+_MODELS: Final[dict[str, Callable[[], AbstractAsyncContextManager[Any]]]] = {
+    "claude": anthropic_model,
+    "openhands": openai_model,
+}
+
+
+@asynccontextmanager
+async def adapter(kind: str, sandbox: Any) -> AsyncIterator[Adapter]:
+    """The adapter of this kind, for one sandbox, and its model if it has one."""
+    made = KINDS[kind](sandbox)
+    async with _MODELS.get(kind, nullcontext)() as model:
+        if isinstance(made, Modelled):
+            made.model = model
+        yield made

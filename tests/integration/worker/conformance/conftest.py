@@ -1,0 +1,68 @@
+"""One sandbox with an agent of each kind, and what the tests of all kinds ask of it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psutil
+import pytest
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.names import new_name
+from sandherd.contracts.principals import Principal
+from sandherd.stack.broker import Broker
+from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapter
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test is one of each kind; one about a victim is one of each process whose death is the agent's."""
+    if "which" in metafunc.fixturenames:
+        victims = [(kind, which) for kind, one in KINDS.items() for which in one.victims]
+        metafunc.parametrize(("kind", "which"), victims)
+    elif "agent" in metafunc.fixturenames:
+        metafunc.parametrize("kind", list(KINDS))
+
+
+@pytest.fixture
+async def agent(kind: str, sandbox: Any) -> AsyncIterator[Adapter]:
+    """An agent of this kind; what is left of it at the test's end is killed."""
+    async with adapter(kind, sandbox) as made:
+        yield made
+        if sandbox.process is not None:
+            _end(made)
+
+
+def _end(agent: Adapter) -> None:
+    with suppress(ProcessLookupError):
+        agent.sandbox.process.kill()
+    for process in agent.processes():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+@pytest.fixture
+async def relay(herd: Broker) -> AsyncIterator[Bus]:
+    """A connection that delivers."""
+    async with herd.bus(Principal.MESSAGE_RELAY) as bus:
+        yield bus
+
+
+@pytest.fixture
+def letter() -> Callable[..., InboxMessage]:
+    """Makes messages."""
+
+    def make(content: str, kind: Any = "user_message") -> InboxMessage:
+        now = datetime.now(UTC)
+        return InboxMessage(
+            message=new_name("msg"),
+            project="default",
+            sandbox="sbx-1",
+            content=content,
+            message_type=kind,
+            sent_at=now,
+            expires_at=now + timedelta(hours=1),
+        )
+
+    return make

@@ -1,0 +1,50 @@
+"""Agents of every kind end exactly once in a real worker, whoever kills what, and leave nothing behind."""
+
+import asyncio
+import signal
+from typing import Any
+
+import pytest
+
+from sandherd_worker.exits import ExitCode
+from tests.integration.worker.conformance.acts import Run
+from tests.integration.worker.conformance.adapters import Adapter
+
+pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(300)]
+
+SPAWNS = "(setsid sleep 4715 &); touch began; sleep 4715"
+GRACE = 10.0
+"""What a runtime gives by itself."""
+
+
+async def busy(agent: Adapter, sandbox: Any, eventually: Any) -> None:
+    """Start it, and wait until it is in a command that has put a process of its own out of reach."""
+    agent.begins(Run(SPAWNS))
+    await sandbox.start(SANDHERD_STOP_GRACE=str(GRACE))
+    await eventually((sandbox.work / "began").exists, "the agent is at it")
+
+
+async def test_an_agent_that_is_killed_has_one_end(agent: Adapter, which: str, sandbox: Any, eventually: Any) -> None:
+    """By kill -9: one failure with its signal, and no process is left, not even an orphan."""
+    await busy(agent, sandbox, eventually)
+    agent.victim(which).kill()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    (failed,) = await sandbox.events("completed", "failed")
+    assert (failed.type, failed.data.error_type, failed.data.signal) == ("agent.failed", "signal", 9)
+    assert (await sandbox.events())[-1].type == "agent.shutdown"
+    assert agent.processes() == []
+
+
+async def test_a_worker_that_is_stopped_drains_in_its_grace(agent: Adapter, sandbox: Any, eventually: Any) -> None:
+    """Killed by what its grace would end with, had it not ended by itself: one end, the last word, and the session."""
+    await busy(agent, sandbox, eventually)
+    sandbox.signal(signal.SIGTERM)
+    kill = asyncio.get_running_loop().call_later(GRACE, sandbox.process.kill)
+    assert await sandbox.ended() == ExitCode.DRAINED
+    kill.cancel()
+    (failed,) = await sandbox.events("completed", "failed")
+    assert (failed.type, failed.data.error_type) == ("agent.failed", "stopped")
+    assert (await sandbox.events())[-1].type == "agent.shutdown"
+    kept = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
+    assert bool(kept) == agent.keeps_session
+    assert agent.processes() == []
