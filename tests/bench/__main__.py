@@ -20,7 +20,7 @@ from rich.table import Table
 
 from sandherd.client import Context, Herd
 from sandherd.stack.control import down, up
-from tests.bench import delivery, queueing, scheduling, spawning, starting, watching
+from tests.bench import delivery, emitting, queueing, scheduling, spawning, starting, watching, working
 from tests.bench.agents import listening_agent
 from tests.bench.delivery import Spread
 
@@ -96,13 +96,22 @@ async def of_the_queue() -> dict[str, Figure]:
 
 
 async def of_the_worker() -> dict[str, Figure]:
-    """What a worker costs beside its agent."""
+    """What a worker brings out, and what it costs beside its agent."""
     idle, empty = await watching.measure_idle_tree()
+    emitted, written = await emitting.measure_emit()
+    async with working.bench() as at:
+        told, published = await working.measure_events(at)
+        memory, bare = await working.measure_memory(at)
+        started, connected = await working.measure_worker_start(at)
     return {
         "worker.idle_tree": {
             "value": round(idle * 100, 2), "unit": "% of a core", "baseline": round(empty * 100, 2),
             "ratio": round(idle / empty, 2),
         },
+        "worker.emit": latency(emitted, written),
+        "worker.events": rate(told, published),
+        "worker.memory": {"value": memory, "unit": "MiB", "baseline": bare, "ratio": round(memory["now"] / bare, 2)},
+        "worker.start": median_ratio(started, connected),
     }  # fmt: skip
 
 

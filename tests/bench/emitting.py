@@ -1,0 +1,92 @@
+"""How long a worker takes to say one event so that it can't be lost: made free of secrets, and on the disk.
+
+Ours: the emitter with its redactor and its spool, one event after the other, as an agent in a turn says them. The
+baseline: the same documents written to a file of the same disk, each with its fsync, from the same kind of thread.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentMessage
+from sandherd.contracts.events.tools import AgentToolResult, AgentToolUse
+from sandherd_worker.assignment import Assignment
+from sandherd_worker.emitter import Emitter
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.spool import Spool
+from tests.bench.delivery import Spread, spread
+
+_COUNT: Final = 3000
+_WARMING: Final = 300
+_LIMIT: Final = 512 * 1024 * 1024
+_SECRETS: Final = tuple(f"a-secret-value-of-the-task-{number}" for number in range(10))
+_LINE: Final = "def build(self, path: Path) -> None:  # as long as a line of a program is, more or less\n"
+
+
+async def measure_emit() -> tuple[Spread, Spread]:
+    """The emitter, and the bare file."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        home = Path(directory)
+        spool = Spool.open(home / "spool", limit=_LIMIT)
+        emitter = Emitter(spool, _assignment(home), Redactor(_SECRETS))
+        ours = await _each(lambda number: emitter.emit(_event(number)))
+        documents = [_event(number).model_dump_json().encode() for number in range(3)]
+        await spool.close()
+        return ours, await _bare(home / "bare", documents)
+
+
+def _event(number: int) -> EventData:
+    """A call of a tool, its answer or a text, of the size that they have: a secret is in each."""
+    secret, call = _SECRETS[number % len(_SECRETS)], f"call-{number}"
+    match number % 3:
+        case 0:
+            given = {"command": f"curl -H 'Authorization: {secret}' localhost", "description": _LINE * 4}
+            return AgentToolUse(turn=1, tool="Bash", tool_use_id=call, input=given)
+        case 1:
+            text = _LINE * 50 + secret
+            return AgentToolResult(turn=1, tool_use_id=call, result=text, result_full_length=len(text))
+        case _:
+            return AgentMessage(turn=1, content=_LINE * 8 + secret, content_length=8)
+
+
+async def _each(say: Callable[[int], Awaitable[object]]) -> Spread:
+    took = []
+    for number in range(_WARMING + _COUNT):
+        begun = time.perf_counter()
+        await say(number)
+        took.append(time.perf_counter() - begun)
+    return spread(took[_WARMING:])
+
+
+async def _bare(path: Path, documents: list[bytes]) -> Spread:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    loop = asyncio.get_running_loop()
+
+    def write(number: int) -> None:
+        os.write(file, documents[number % len(documents)])
+        os.fsync(file)
+
+    with ThreadPoolExecutor(1) as writer:
+        try:
+            return await _each(lambda number: loop.run_in_executor(writer, write, number))
+        finally:
+            os.close(file)
+
+
+def _assignment(home: Path) -> Assignment:
+    variables = {
+        "SANDHERD_PROJECT": "default",
+        "SANDHERD_SANDBOX_ID": "sbx-bench",
+        "SANDHERD_TASK_ID": "task-bench",
+        "NATS_URL": "nats://nowhere",
+        "SANDHERD_TASK_FILE": str(home / "task.json"),
+        "SANDHERD_STATE_DIR": str(home),
+        "SANDHERD_WORK_DIR": str(home),
+    }
+    return Assignment.read(variables)

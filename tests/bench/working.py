@@ -1,0 +1,233 @@
+"""What one worker brings out and what it takes: events a second, memory beside its agent, and the time of its start.
+
+Each is a real worker process on a real broker, beside a program that does the bare minimum of the same: it connects
+and publishes. Counts are bounded.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus
+from sandherd.contracts.names import new_name, new_uuid
+from sandherd.contracts.subjects import Principal, event_subject
+from sandherd.stack.broker import Broker
+from tests.bench.delivery import Spread, spread
+from tests.integration.worker.conftest import PROJECT, Sandbox
+from tests.integration.worker.desk import Desk
+
+WITHIN: Final = 120.0
+_EVENTS: Final = 10_000
+_WINDOW: Final = 256
+"""As many as a worker has in flight."""
+_STARTS: Final = 15
+_PACKAGES: Final = Path(__file__).parent.parent / "drivers" / "scripted"
+_CONTENT: Final = "what an agent says in one event, of a usual length: a sentence or two about what it does next" * 2
+_TALKS: Final = """
+import json, os
+out = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
+for _ in range({count}):
+    out.write(json.dumps({{"type": "agent.message", "data": {{"content": {content!r}, "content_length": 1}}}}) + "\\n")
+"""
+BARE: Final = """
+import asyncio, os, sys, nats
+
+async def main():
+    client = await nats.connect(os.environ["NATS_URL"], user_credentials=os.environ["SANDHERD_CREDENTIALS"])
+    await client.publish(sys.argv[1], b"{}")
+    await client.flush()
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await client.close()
+
+asyncio.run(main())
+"""
+"""Connects, publishes, and stays until its standard input ends."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The moments of the first and the last of some messages, and what the last one was."""
+
+    first: float
+    last: float
+    document: bytes
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A broker, a desk, a connection that hears everything, and where sandboxes lie."""
+
+    broker: Broker
+    desk: Desk
+    reader: Bus
+    home: Path
+
+    def sandbox(self) -> Sandbox:
+        """Another sandbox."""
+        name = new_name("sbx")
+        return Sandbox(self.broker, self.desk, self.reader, self.home / name, name)
+
+    async def bare(self, sandbox: str, event: str) -> asyncio.subprocess.Process:
+        """Start the program that connects and publishes, on this sandbox's subject of this event."""
+        credentials = str(self.broker.credentials(Principal.WORKER, project=PROJECT, sandbox=sandbox))
+        subject = event_subject(PROJECT, sandbox, event)
+        environment = {**os.environ, "NATS_URL": self.broker.url, "SANDHERD_CREDENTIALS": credentials}
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", BARE, subject), env=environment, stdin=asyncio.subprocess.PIPE
+        )
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    """A broker of its own."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        broker = Broker(Path(directory) / "broker")
+        await broker.start()
+        try:
+            async with broker.bus(Principal.SPAWNER) as spawner, broker.bus(Principal.OPERATOR) as operator:
+                desk = Desk(broker, spawner)
+                await desk.open()
+                yield Bench(broker, desk, operator, Path(directory))
+        finally:
+            await broker.stop()
+
+
+@asynccontextmanager
+async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["asyncio.Future[Heard]"]:
+    """So many messages on this subject."""
+    told: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
+    moments: list[float] = []
+
+    async def on_message(msg: Msg) -> None:
+        moments.append(time.perf_counter())
+        if len(moments) == count:
+            told.set_result(Heard(moments[0], moments[-1], msg.data))
+
+    listening = await reader.client.subscribe(subject, cb=on_message)
+    await reader.client.flush()
+    try:
+        yield told
+    finally:
+        await listening.unsubscribe()
+
+
+# --- events a second
+
+
+async def measure_events(at: Bench) -> tuple[float, float]:
+    """Out of a worker whose program says as much as it can, and out of a connection that publishes the same."""
+    sandbox = at.sandbox()
+    sandbox.python(_TALKS.format(count=_EVENTS, content=_CONTENT))
+    subject = event_subject(PROJECT, sandbox.name, "agent.message")
+    async with hearing(at.reader, subject, _EVENTS) as told:
+        await sandbox.start()
+        heard = await asyncio.wait_for(told, WITHIN)
+    await sandbox.ended()
+    return _EVENTS / (heard.last - heard.first), await _bare_events(at, heard.document)
+
+
+async def _bare_events(at: Bench, document: bytes) -> float:
+    """As many documents of the same size, each acknowledged by the stream, in the same window."""
+    name = new_name("sbx")
+    subject = event_subject(PROJECT, name, "agent.message")
+    async with (
+        at.broker.bus(Principal.WORKER, project=PROJECT, sandbox=name) as bus,
+        hearing(at.reader, subject, _EVENTS) as told,
+    ):
+        numbers = iter(range(_EVENTS))
+
+        async def publish() -> None:
+            for _ in numbers:
+                await bus.publish_stored(subject, document, msg_id=str(new_uuid()))
+
+        await asyncio.gather(*(publish() for _ in range(_WINDOW)))
+        heard = await asyncio.wait_for(told, WITHIN)
+    return _EVENTS / (heard.last - heard.first)
+
+
+# --- memory
+
+
+async def measure_memory(at: Bench) -> tuple[dict[str, float], float]:
+    """MiB of a worker beside an agent in a driver that has said three hundred things, and of the bare program."""
+    sandbox = at.sandbox()
+    _echo(sandbox, "\n".join(f"say {_CONTENT}" for _ in range(300)))
+    waiting = event_subject(PROJECT, sandbox.name, "agent.waiting")
+    async with hearing(at.reader, waiting) as told:
+        await sandbox.start()
+        await asyncio.wait_for(told, WITHIN)
+    assert sandbox.process is not None
+    ours = _memory(sandbox.process.pid)
+    sandbox.process.terminate()
+    await sandbox.ended()
+    name = new_name("sbx")
+    async with hearing(at.reader, event_subject(PROJECT, name, "agent.message")) as told:
+        bare = await at.bare(name, "agent.message")
+        await asyncio.wait_for(told, WITHIN)
+    baseline = _memory(bare.pid)["now"]
+    await bare.communicate(b"")
+    return ours, baseline
+
+
+def _memory(process: int) -> dict[str, float]:
+    """What it holds now, and the most that it has held."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return {name: round(int(lines[key].split()[0]) / 1024, 1) for name, key in (("now", "VmRSS"), ("peak", "VmHWM"))}
+
+
+def _echo(sandbox: Sandbox, text: str) -> None:
+    """Its agent is the echo driver, which is light: it stands in the place of an ACP agent's."""
+    toolchains = sandbox.state / "toolchains"
+    python = toolchains / "acp" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    path = f'export PYTHONPATH="$PYTHONPATH:{_PACKAGES}"'
+    python.write_text(f"#!/bin/sh\n{path}\nexec {sys.executable} -P -m echo_driver\n")
+    python.chmod(0o755)
+    spec: dict[str, Any] = {"text": text, "harness": {"kind": "acp", "argv": ["agent"]}, "linger_seconds": 600}
+    (sandbox.state / "task.json").write_text(json.dumps(spec))
+    sandbox.environment["SANDHERD_TOOLCHAINS"] = str(toolchains)
+
+
+# --- the start
+
+
+async def measure_worker_start(at: Bench, *, count: int = _STARTS) -> tuple[Spread, Spread]:
+    """From a worker's start to `agent.started`, and from the bare program's to its message; by turns."""
+    ours, baseline = [], []
+    for number in range(count + 1):
+        times = await _start(at), await _start_bare(at)
+        if number:  # the first ones warm the file cache
+            ours.append(times[0])
+            baseline.append(times[1])
+    return spread(ours), spread(baseline)
+
+
+async def _start(at: Bench) -> float:
+    sandbox = at.sandbox()
+    sandbox.task("true")
+    async with hearing(at.reader, event_subject(PROJECT, sandbox.name, "agent.started")) as told:
+        begun = time.perf_counter()
+        await sandbox.start()
+        heard = await asyncio.wait_for(told, WITHIN)
+    await sandbox.ended()
+    return heard.first - begun
+
+
+async def _start_bare(at: Bench) -> float:
+    name = new_name("sbx")
+    async with hearing(at.reader, event_subject(PROJECT, name, "agent.started")) as told:
+        begun = time.perf_counter()
+        program = await at.bare(name, "agent.started")
+        heard = await asyncio.wait_for(told, WITHIN)
+    await program.communicate(b"")
+    return heard.first - begun
