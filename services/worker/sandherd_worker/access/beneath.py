@@ -126,6 +126,8 @@ class _Walk:
                 self._made(part)
             self._open.append(os.open(part, _FOLDER, dir_fd=self.folder))
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and ".." in self._left:
+                raise refused(self._path, "goes back out of a folder that is not there", field=self._field) from None
             raise _trouble(self._path, error, self._field) from None
 
     def _made(self, part: str) -> None:
@@ -134,7 +136,7 @@ class _Walk:
             os.stat(part, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
             if ".." in self._left:
-                raise refused(self._path, "goes back out of a folder that is not there", field=self._field) from None
+                raise
             with suppress(FileExistsError):
                 os.mkdir(part, _NEW_FOLDER, dir_fd=self.folder)
 
