@@ -30,6 +30,7 @@ from spawner.pool.pool import Pool
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.opening import WORKER, open_runtimes
+from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.facts import Rules
@@ -124,7 +125,9 @@ class Spawner:
             settled=settling(self._service.bus),
         )
         menu, queue = Menu.of(self._settings, runtimes), follow(live, self._settings)
-        return Core(live, lease, minter, runtimes, menu, queue, Pool(live, menu), Keeper(live, lease, steps))
+        admission = Admission(self._service.bus, live, queue.room.lacking)
+        pool, keeper = Pool(live, menu), Keeper(live, lease, steps)
+        return Core(live, lease, minter, runtimes, menu, queue, admission, pool, keeper)
 
     def _open_for_questions(self, core: Core) -> None:
         bus, live, menu = self._service.bus, core.live, core.menu
@@ -136,7 +139,7 @@ class Spawner:
                     live,
                     runtimes=core.runtimes,
                     menu=menu,
-                    lacking=core.queue.room.lacking,
+                    admission=core.admission,
                     claim=core.pool.claim,
                 ),
             ),
@@ -155,6 +158,7 @@ class Spawner:
             core.live,
             core.queue,
             lease,
+            admission=core.admission,
             intend=core.pool.intend,
             assigned=core.keeper.wake,
             settled=settling(self._service.bus),
