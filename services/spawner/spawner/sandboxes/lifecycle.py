@@ -140,9 +140,11 @@ def _unwanted(facts: Facts) -> Step | None:
 
 
 def _why_left(task: TaskRecord, sandbox: SandboxRecord) -> str:
-    """Why its task has gone on without it."""
-    failed_here = task.previous is not None and task.previous.sandbox == sandbox.sandbox
-    return (task.previous.error_type if failed_here and task.previous else None) or "superseded"
+    """Why its task has gone on without it, or has ended before it was ever in it."""
+    if task.previous and task.previous.sandbox == sandbox.sandbox:
+        return task.previous.error_type or "superseded"
+    ended_here = task.ended and task.attempt == sandbox.attempt
+    return (task.error_type if ended_here else None) or "superseded"
 
 
 def _while_alive(facts: Facts, rules: Rules) -> Step:
