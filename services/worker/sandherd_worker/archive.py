@@ -1,7 +1,6 @@
 """Folders as tar archives. All of it blocks; it runs in a thread.
 
-Links are packed as links and never followed. What is unpacked goes through a rule of ours and through Python's own
-`data` filter (PEP 706).
+Links are packed as links and never followed. What is unpacked goes through `sandherd.unpacking`.
 """
 
 import io
@@ -13,8 +12,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import IO
 
+from sandherd import unpacking
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.inside import Inside, LeadsOutError
+from sandherd.inside import LeadsOutError
 
 
 class TooLargeError(Exception):
@@ -160,24 +160,18 @@ class _Exactly:
 def unpack(archive: IO[bytes], folder: Path, limit: int) -> int:
     """Unpack a tar archive, compressed or not, into an empty folder; returns how many files it held.
 
-    Raises `ContractError` for what is no archive, leads out of the folder, or is larger than `limit`; and `OSError`.
+    Links become links wherever they lead, last of all: nothing is written through one. Raises `ContractError` for what
+    is no archive, has entries that lie elsewhere, or is larger than `limit`; and `OSError`.
     """
     if not hasattr(tarfile, "data_filter"):
         raise ContractError(Code.INTERNAL, "this Python can't unpack safely: 3.11.4 or newer is needed")
-    files, size, inside = 0, 0, Inside()
     try:
-        with tarfile.open(fileobj=archive, mode="r:*") as tar:
-            for member in tar:
-                size += member.size
-                if size > limit:
-                    raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes")
-                if member.name.startswith("/"):
-                    raise tarfile.AbsolutePathError(member)
-                inside.check(member)
-                tar.extract(member, folder, filter="data")
-                files += not member.isdir()
+        return unpacking.unpack(archive, folder, limit=limit, outward=True).files
+    except unpacking.UnpackedTooLargeError:
+        raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes") from None
     except (tarfile.FilterError, LeadsOutError) as error:
-        raise ContractError(Code.REFUSED, f"an entry leads out of the folder: {error}", field="path") from None
-    except (tarfile.TarError, EOFError) as error:
+        raise ContractError(
+            Code.REFUSED, f"an entry leads out of the folder: {error}", field="path", remedy="leave it out"
+        ) from None
+    except tarfile.TarError as error:
         raise ContractError(Code.INVALID_FIELD, f"this is no whole tar archive: {error}", field="data") from None
-    return files

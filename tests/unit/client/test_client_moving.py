@@ -160,16 +160,14 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../out", "/tmp/out"])
 def test_an_archive_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
-    """What comes out of a sandbox is not trusted; nothing of it is left."""
+    """What comes out of a sandbox is not trusted; nothing of it is left, and it is said how else to have it."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        entry = tarfile.TarInfo("link" if name.startswith("/") else name)
-        entry.type = tarfile.SYMTYPE if name.startswith("/") else tarfile.REGTYPE
-        entry.linkname = name
-        archive.addfile(entry)
+        archive.addfile(tarfile.TarInfo(name))
     out.seek(0)
-    with pytest.raises(HerdError, match="can't be unpacked"):
+    with pytest.raises(HerdError, match="can't be unpacked") as raised:
         unpack(out, tmp_path / "back")
+    assert "tar cf" in raised.value.line
     assert not list(tmp_path.iterdir())
 
 
