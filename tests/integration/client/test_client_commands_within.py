@@ -118,6 +118,25 @@ async def test_files_go_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Pa
     assert not list(tmp_path.glob(".sandherd-*"))
 
 
+async def test_a_folder_with_links_that_lead_out_goes_both_ways(
+    sandbox: str, sandherd: Sandherd, tmp_path: Path
+) -> None:
+    """In the sandbox they are links again; here they are left out, and named in one line. All the rest arrives."""
+    for name in ("a/one", "z/two"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True)
+        (tmp_path / "src" / name).write_text(name)
+    (tmp_path / "src/m").mkdir()
+    (tmp_path / "src/m/python").symlink_to("/usr/bin/python3")
+    (tmp_path / "src/m/python3").symlink_to("python")
+    status, _, err = await sandherd("cp", "-r", str(tmp_path / "src"), f"{sandbox}:tree")
+    assert (status, err) == (0, "")
+    assert await sandherd("exec", sandbox, "--", "tree/m/python3", "-c", "print(3)") == (0, "3\n", "")
+    status, _, err = await sandherd("cp", "-r", f"{sandbox}:tree", str(tmp_path / "out"))
+    assert status == 0
+    assert err == "sandherd: left out a link that may lead out of the folder: m/python -> /usr/bin/python3\n"
+    assert {path.name for path in (tmp_path / "out").rglob("*")} == {"a", "one", "m", "python3", "z", "two"}
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x"])
 async def test_a_way_out_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path, path: str) -> None:
     """A path that leads out of the work tree is refused, in both directions, in one line."""
