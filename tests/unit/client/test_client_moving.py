@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import io
+import os
+import socket
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +142,51 @@ def test_a_file_over_the_cap_is_refused_while_it_is_read(tmp_path: Path, folder:
     ):
         pass
     assert raised.value.problem.code is Code.TOO_LARGE
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_what_is_no_file_is_refused_and_not_read(tmp_path: Path, kind: str) -> None:
+    """A pipe would never be opened, and a device never end."""
+    path = Path("/dev/zero") if kind == "device" else tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "socket":
+            listening.bind(str(path))
+        with pytest.raises(HerdError, match="neither a file nor a folder") as raised, source(path, None):
+            pass
+    assert (raised.value.problem.code, bool(raised.value.problem.remedy)) == (Code.INVALID_FIELD, True)
+
+
+async def test_a_file_without_a_size_is_read_once(tmp_path: Path) -> None:
+    """One of /proc has other content each time; and no more of it than the cap."""
+    service = Played(Upload=[lambda asked: written(sha256=asked.sha256, size=len(asked.data))])
+    with source(Path("/proc/self/stat"), 1 << 20) as given:
+        await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]
+    [asked] = service.asked
+    assert asked.data
+    assert hashlib.sha256(asked.data).hexdigest() == asked.sha256 == given.sha256
+    with pytest.raises(HerdError, match="3 bytes at the most"), source(Path("/proc/self/stat"), 3):
+        pass
+    (tmp_path / "empty").touch()
+    with source(tmp_path / "empty", 3) as given:
+        assert given.size == 0
+
+
+@pytest.mark.parametrize("content", [b"small", DATA])
+async def test_of_a_file_that_grows_meanwhile_what_was_there_is_sent(tmp_path: Path, content: bytes) -> None:
+    """As a log does: no byte more than its digest is of."""
+    (tmp_path / "log").write_bytes(content)
+    service = Played(
+        UploadChunk=[lambda asked: Held(index=asked.index)],
+        Upload=[lambda asked: written(sha256=asked.sha256, size=len(content))],
+    )
+    with source(tmp_path / "log", None) as given:
+        with (tmp_path / "log").open("ab") as log:
+            log.write(b"more")
+        await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]
+    sent = sorted((asked for asked in service.asked if isinstance(asked, UploadChunk)), key=lambda asked: asked.index)
+    assert (b"".join(asked.data for asked in sent) or service.asked[-1].data) == content
 
 
 def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
