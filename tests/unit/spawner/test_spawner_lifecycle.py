@@ -1,5 +1,6 @@
 """What is to be done next with a sandbox, decided from what is known of it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from sandherd.contracts.states import SandboxState
 from spawner.runtimes.contract import Seen
 from spawner.sandboxes.facts import Facts, Rules
 from spawner.sandboxes.lifecycle import next_step
-from spawner.sandboxes.moves import BeginStop, Step
+from spawner.sandboxes.moves import BeginStop, Pause, Rest, Resume, Step
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
@@ -72,3 +73,38 @@ def elsewhere(task: TaskRecord) -> TaskRecord:
 def test_a_sandbox_that_its_task_has_left_says_why(what: Any, reason: str) -> None:
     """Also if the task had ended before it was ever assigned to it, and whatever became of a later attempt."""
     assert step(sandbox(state=SandboxState.REQUESTED), what(pending())) == BeginStop(reason)
+
+
+ALONE = {"task": None, "running_at": NOW}
+RUNNING, PAUSED = SandboxState.RUNNING, SandboxState.PAUSED
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "frozen", "what"),
+    [
+        (RUNNING, False, True, Resume()),
+        (RUNNING, False, False, Rest()),
+        (RUNNING, False, None, Rest()),
+        (RUNNING, True, True, Pause()),
+        (RUNNING, True, False, Pause()),
+        (PAUSED, True, True, Rest()),
+        (PAUSED, True, False, Pause()),
+        (PAUSED, True, None, Rest()),
+        (PAUSED, False, True, Resume()),
+        (PAUSED, False, False, Resume()),
+        (SandboxState.SPAWNING, False, True, None),
+    ],
+)
+def test_what_stands_still_is_what_is_to(
+    state: SandboxState, wanted: bool, frozen: bool | None, what: Step | None
+) -> None:
+    """What was asked of a runtime may take effect late, after the opposite: what is seen counts, where it is known."""
+    record = sandbox(**ALONE, state=state, pause_wanted=wanted)
+    found = step(record, seen=replace(ALIVE, frozen=frozen))
+    assert isinstance(found, Rest) if what is None else found == what
+
+
+def test_one_that_is_being_ended_is_not_thawed_first() -> None:
+    """Ending does that itself."""
+    record = sandbox(state=RUNNING)
+    assert step(record, cancelled(elsewhere(pending())), replace(ALIVE, frozen=True)) == BeginStop("cancelled")

@@ -134,6 +134,10 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     assert (folder / "pids.max").read_text() == "9"
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
     assert groups.kills("sbx-1") == 2
+    assert groups.told_frozen("sbx-1") is None
+    for frozen in (True, False):
+        groups.set_frozen("sbx-1", frozen)
+        assert groups.told_frozen("sbx-1") is frozen
 
 
 def test_names_lead_nowhere_else(tmp_path: Path) -> None:

@@ -165,13 +165,13 @@ def _while_alive(facts: Facts, rules: Rules) -> Step:
 
 
 def _freezing(facts: Facts) -> Step | None:
-    """Freeze it, or let it go on, if somebody wants that."""
+    """Freeze it, or let it go on, if somebody wants that; once more, if something else has taken effect since."""
     sandbox = facts.sandbox
-    if sandbox.pause_wanted and sandbox.state is SandboxState.RUNNING:
-        return Pause()
-    if not sandbox.pause_wanted and (sandbox.may_be_frozen or sandbox.state is SandboxState.PAUSED):
-        return Resume()
-    return None
+    frozen = facts.seen.frozen if facts.seen else None
+    running, paused = sandbox.state is SandboxState.RUNNING, sandbox.state is SandboxState.PAUSED
+    if sandbox.pause_wanted:
+        return Pause() if running or (paused and frozen is False) else None
+    return Resume() if paused or sandbox.may_be_frozen or (running and frozen) else None
 
 
 def _lost(facts: Facts, verdict: Step) -> Step:
