@@ -99,8 +99,16 @@ def test_several_tasks_from_a_file(sandherd: Sandherd) -> None:
     assert states == {"fetch": "completed", "check": "completed", "report": "completed"}
 
 
-def test_the_settings_file_holds_for_the_stack(sandherd: Sandherd) -> None:
-    """What is shown comes from the file, and what the spawner offers, too; it was named relative to where `up` ran."""
+def test_the_settings_file_holds_for_the_stack(sandherd: Sandherd, place: Path) -> None:
+    """What is shown comes from the file, and what the spawner offers, too; it was named relative to where `up` ran.
+
+    Whoever asks without naming it is shown the same, from wherever.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
+    words = [str(SANDHERD), "--home", str(place / "home"), "config", "show", "-o", "json"]
+    unnamed = json.loads(subprocess.run(words, cwd="/", env=environment, capture_output=True, check=True).stdout)
+    assert (unnamed[0]["value"], unnamed[0]["source"]) == (str(place / "herd.yaml"), "context")
+    assert {one["setting"]: one["value"] for one in unnamed}["max_attempts"] == "2"
     shown = {one["setting"]: one for one in json.loads(said(sandherd("config", "show", "-o", "json")))}
     assert (shown["max_attempts"]["value"], shown["max_attempts"]["source"]) == ("2", "yaml")
     offered = json.loads(said(sandherd("runtimes", "-o", "json")))
