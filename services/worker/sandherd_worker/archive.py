@@ -5,16 +5,19 @@ Links are packed as links and never followed. What is unpacked goes through `san
 
 import io
 import os
+import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from sandherd import unpacking
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.inside import LeadsOutError
+
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class TooLargeError(Exception):
@@ -121,27 +124,34 @@ class _Added(Enum):
 
 
 def _add(tar: tarfile.TarFile, name: str, path: str) -> _Added:
-    """Add one entry. What is no file, folder or link is left out without a word."""
+    """Add one entry. What is no file, folder or link is left out without a word, and what is gone since it was found.
+
+    A file is opened first: one that can't be is not taken for the first of its names.
+    """
     try:
-        info = tar.gettarinfo(path, name)
+        regular = stat.S_ISREG(os.lstat(path).st_mode)
+        descriptor = os.open(path, _READ) if regular else None
+        info = tar.gettarinfo(path, name) if descriptor is None else None
     except FileNotFoundError:
-        return _Added.NO_FILE  # gone since it was found
+        return _Added.NO_FILE
     except OSError:
         return _Added.UNREAD
-    if info is None or not (info.isreg() or info.isdir() or info.issym() or info.islnk()):
+    if descriptor is not None:
+        with os.fdopen(descriptor, "rb") as file:
+            return _add_info(tar, tar.gettarinfo(path, name, file), file)
+    return _add_info(tar, info, None)
+
+
+def _add_info(tar: tarfile.TarFile, info: tarfile.TarInfo | None, file: IO[bytes] | None) -> _Added:
+    if info is None or not (info.isdir() or info.issym() or (file and (info.isreg() or info.islnk()))):
         return _Added.NO_FILE
     info.uid = info.gid = 0
     info.uname = info.gname = ""
-    if not info.isreg():
-        tar.addfile(info)
-        return _Added.NO_FILE if info.isdir() else _Added.FILE
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return _Added.UNREAD
-    with os.fdopen(descriptor, "rb") as file:
+    if file and info.isreg():
         tar.addfile(info, _Exactly(file, info.size))  # type: ignore[arg-type]  # all that addfile does is read
-    return _Added.FILE
+    else:
+        tar.addfile(info)
+    return _Added.NO_FILE if info.isdir() else _Added.FILE
 
 
 class _Exactly:

@@ -256,3 +256,26 @@ def test_what_vanishes_meanwhile_is_not_missed(tmp_path: Path) -> None:
         return False
 
     assert pack(tmp_path, io.BytesIO(), limit=LIMIT, skips=skips) == Packed(files=1)
+
+
+def test_a_first_name_that_vanishes_takes_no_second_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of two names is packed under the one that is left, and the archive can be unpacked."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    (source / "a").write_text("x")
+    (source / "b").hardlink_to(source / "a")
+    really = os.open
+
+    def vanishing(path: str, *rest: int, **how: int) -> int:
+        if str(path).endswith("/a"):
+            (source / "a").unlink()
+        return really(path, *rest, **how)
+
+    out = io.BytesIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", vanishing)
+        assert pack(source, out, limit=LIMIT) == Packed(files=1)
+    out.seek(0)
+    assert unpack(out, target, LIMIT) == 1
+    assert (target / "b").read_text() == "x"
