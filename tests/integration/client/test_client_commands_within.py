@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -116,6 +117,14 @@ async def test_files_go_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Pa
     assert (tmp_path / "out" / "large.bin").read_bytes() == LARGE
     assert (tmp_path / "out" / "inner" / "run.sh").stat().st_mode & 0o777 == 0o755
     assert not list(tmp_path.glob(".sandherd-*"))
+
+
+async def test_what_is_no_file_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """In one line, without being read: a device has no end, and a pipe is waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", str(tmp_path / "pipe")):
+        status, _, err = await sandherd("cp", path, f"{sandbox}:z")
+        assert (status, "neither a file nor a folder" in err, err.count("\n")) == (2, True, 1)
 
 
 async def test_a_folder_with_links_that_lead_out_goes_both_ways(
