@@ -55,7 +55,7 @@ def _unpack_others(tar: tarfile.TarFile, folder: Path, limit: int | None) -> tup
     for entry in tar:
         size += entry.size
         if limit is not None and size > limit:
-            raise UnpackedTooLargeError
+            raise UnpackedTooLargeError(f"unpacked it is larger than {limit} bytes")
         inside.check(entry)
         if entry.issym():
             links.append(entry)

@@ -62,13 +62,16 @@ def unpack(archive: IO[bytes], folder: Path) -> tuple[tuple[str, str], ...]:
     except OSError as error:
         raise _unwritten(folder, error) from None
     try:
-        left_out = unpacking.unpack(archive, staging, outward=False).left_out
+        # As a sandbox packs it, nothing is compressed: what is in it can't weigh more than it does.
+        weight = archive.seek(0, os.SEEK_END)
+        archive.seek(0)
+        left_out = unpacking.unpack(archive, staging, limit=weight, outward=False).left_out
         staging.chmod(0o755)
         if folder.is_dir():
             _merge(staging, folder)
         else:
             staging.rename(folder)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, unpacking.UnpackedTooLargeError) as error:
         message = f"the sandbox's archive can't be unpacked: {error}"
         raise HerdError.of(Code.REFUSED, message, field="path", remedy=_REMEDY) from None
     except OSError as error:

@@ -1,5 +1,6 @@
 """What an archive of a stranger may hold: nothing in it can be written, or lead, to where it is not unpacked."""
 
+import gzip
 import io
 import tarfile
 from collections.abc import Sequence
@@ -126,6 +127,14 @@ def test_links_that_may_lead_out_are_left_out_and_the_rest_arrives(tmp_path: Pat
         assert not list(tmp_path.rglob(".sandherd-*"))
         (tmp_path / "got/a/one").write_text("old")
         (tmp_path / "got/own").touch()
+
+
+def test_a_bomb_is_refused(tmp_path: Path) -> None:
+    """A sandbox compresses nothing: what would weigh more here than on its way is none of its archives."""
+    bomb = io.BytesIO(gzip.compress(archive([("small", FILE, "x"), ("large", FILE, "0" * (1 << 20))]).getvalue()))
+    with pytest.raises(HerdError, match="larger than"):
+        unpack(bomb, tmp_path / "got")
+    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_written_through_a_link_that_is_there(tmp_path: Path) -> None:
