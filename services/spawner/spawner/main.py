@@ -109,11 +109,8 @@ class Spawner:
             )
 
     def _core(self, runtimes: Mapping[str, Runtime], revoker: Revoker) -> Core:
-        live, lease, minter = (
-            Live(self._service.bus, self._service.meters, self._options.clock),
-            self._lease(SWEEP_LEASE),
-            Minter(self._keys),
-        )
+        live, lease = Live(self._service.bus, self._service.meters, self._options.clock), self._lease(SWEEP_LEASE)
+        minter = Minter(self._keys)
         steps = make_steps(
             live,
             lease,
@@ -135,12 +132,7 @@ class Spawner:
             commands=Commands(
                 TaskCommands(bus, live, menu),
                 SandboxCommands(
-                    bus,
-                    live,
-                    runtimes=core.runtimes,
-                    menu=menu,
-                    admission=core.admission,
-                    claim=core.pool.claim,
+                    bus, live, runtimes=core.runtimes, menu=menu, admission=core.admission, claim=core.pool.claim
                 ),
             ),
             agents=Agents(live),
