@@ -79,7 +79,10 @@ def _wait(pipe: Path, ended: int) -> bool:
             poll = select.poll()
             poll.register(begin, select.POLLIN)
             poll.register(ended, select.POLLIN)
-            return ended not in {descriptor for descriptor, _ in poll.poll()}
+            if ended in {descriptor for descriptor, _ in poll.poll()}:
+                return False
+            os.read(begin, 1)  # so that whoever wrote it knows that it was heard
+            return True
         finally:
             os.close(begin)
     except OSError as error:
