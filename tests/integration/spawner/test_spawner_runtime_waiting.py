@@ -23,7 +23,7 @@ TELLS = (
     "import json, os, pathlib\nstate = pathlib.Path(os.environ['SANDHERD_STATE_DIR'])\n"
     "import sandherd_worker.warm as warm\nimport sys\nfound = dict(os.environ)\n"
     "if '--warm' in sys.argv: found = warm.wait_to_begin(os.environ)\n"
-    "pathlib.Path('told').write_text(json.dumps(found)) if found else None"
+    "if found:\n    pathlib.Path('telling').write_text(json.dumps(found))\n    os.replace('telling', 'told')"
 )
 
 
