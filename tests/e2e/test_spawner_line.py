@@ -79,7 +79,9 @@ def test_a_sandbox_from_beginning_to_end(sandherd: Sandherd, place: Path) -> Non
 
 def test_a_task_that_is_tried_again(sandherd: Sandherd) -> None:
     """Its second attempt has the first one's work beside its own, and the story has both."""
-    program = 'test "$SANDHERD_ATTEMPT" = 2 && exec cat "$SANDHERD_PREVIOUS_DIR/work/note"; echo one > note; exit 5'
+    program = (
+        'test "$SANDHERD_ATTEMPT" = 2 && cd "$SANDHERD_PREVIOUS_DIR" && exec cat work/note; echo one > note; exit 5'
+    )
     done = sandherd("run", "try", "--retry-also", "exit_status", "--", "sh", "-c", program)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "task.retry_scheduled" in done.stdout

@@ -26,7 +26,7 @@ _SPAWNER: Final = Principal.SPAWNER.value
 _POLL: Final = 0.03
 _MOST_STARTS: Final = 3
 """A service that ends so often before everything is ready will not start by trying longer."""
-_NO_CHANGE: Final = lambda: None  # noqa: E731
+_NO_CHANGE: Final = lambda: None  # noqa: E731  # one that does nothing
 
 
 class Stack:

@@ -122,7 +122,7 @@ async def test_a_folder_goes_in_and_comes_out(bare: Any) -> None:
     answer, content = await download(bare, "site")
     assert answer.kind == "folder"
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        found = {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]
+        found = {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]  # all are files
         links = {info.name: info.linkname for info in tar.getmembers() if info.issym()}
     assert found == {"css/a.css": b"new", "css/c.css": b"c", "index.html": b"<p>", "own": b"mine", "ü/b": b"b"}
     assert links == {"link": "/etc/passwd"}

@@ -28,7 +28,7 @@ def submission(**changes: object) -> Envelope[SubmitTask]:
         "secret_env": frozenset({"TOKEN", "PIN"}),
         "files": {"key.txt": f"{SECRET} in a file"},
     }
-    spec = TaskSpec(**{**given, **changes})  # type: ignore[arg-type]
+    spec = TaskSpec(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
     return wrap(
         SubmitTask(task="task-1", spec=spec), SubmitTask.type, source="/sandherd/client/x", sequence=1, project="p1",
         subject="task-1", time=NOW,

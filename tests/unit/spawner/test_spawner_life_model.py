@@ -347,7 +347,7 @@ class Life(RuleBasedStateMachine):
 
     def check(self, record: Record) -> None:
         said = {event["sequence"]: event for event in self.said[record.source]}
-        assert sorted(said) == list(range(1, record.sequence + 1))  # type: ignore[type-var]
+        assert sorted(said) == list(range(1, record.sequence + 1))  # type: ignore[type-var]  # all are numbers
         ids = {event["sequence"]: event["id"] for event in self.said[record.source]}
         assert all(ids[event["sequence"]] == event["id"] for event in self.said[record.source])
         ends = [event for event in said.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))]

@@ -23,7 +23,7 @@ def plan(**changes: object) -> SandboxPlan:
         "unit": "sbx-1", "limits": Limits(),
         "joiner": "the joiner's seed", "nats_url": "nats://127.0.0.1:4222", "heartbeat_interval": 30, "stop_grace": 10,
     }  # fmt: skip
-    return SandboxPlan(**{**given, **changes})  # type: ignore[arg-type]
+    return SandboxPlan(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def test_a_line_of_stat_is_read_whatever_the_name() -> None:
@@ -50,7 +50,7 @@ def host(**changes: object) -> bubblewrap.Host:
         "etc": (("/etc/hosts", "/etc/hosts"),),
         "python": ("/opt/venv",), "masked": ("/proc/kcore",), "read_only": ("/proc/sys",), "hidden": (),
     }  # fmt: skip
-    return bubblewrap.Host(**{**given, **changes})  # type: ignore[arg-type]
+    return bubblewrap.Host(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def pairs(line: list[str], option: str) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ LIMIT = 1 << 20
 
 def packed(root: Path, **how: object) -> io.BytesIO:
     out = io.BytesIO()
-    pack(root, out, **{"limit": LIMIT, **how})  # type: ignore[arg-type]
+    pack(root, out, **{"limit": LIMIT, **how})  # type: ignore[arg-type]  # fields by name
     out.seek(0)
     return out
 

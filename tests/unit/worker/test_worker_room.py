@@ -161,7 +161,7 @@ async def test_kept_bytes_are_bounded(room: Room, monkeypatch: pytest.MonkeyPatc
     await ask(room, put("a", b"x" * 600, "trf-0"))
     for number in range(1, 6):
         await ask(room, WorkerDownload(path="a", transfer=f"trf-{number}", max_bytes=1 << 20))
-    transfers = room._handlers[WorkerUpload].__self__  # type: ignore[index,union-attr]
+    transfers = room._handlers[WorkerUpload].__self__  # type: ignore[index,union-attr]  # private
     assert sum(transfer.weight for transfer in transfers._known.values()) <= 1600
 
 

@@ -38,7 +38,7 @@ async def test_the_pieces_come_before_the_event_that_names_them(
     archive = b"".join(record.payload for record in records(spool)[:3])
     assert (reference.size, reference.chunks) == (len(archive), 3)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        assert tar.extractfile("a").read() == content  # type: ignore[union-attr]
+        assert tar.extractfile("a").read() == content  # type: ignore[union-attr]  # is a file
 
 
 async def test_when_it_is_too_late_that_is_said(keeping: Keeping, tmp_path: Path, spool: Spool, said: Any) -> None:

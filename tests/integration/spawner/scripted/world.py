@@ -257,7 +257,7 @@ class World:
     @staticmethod
     async def _outcome(handling: Any) -> Outcome:
         try:
-            return await handling  # type: ignore[no-any-return]
+            return await handling  # type: ignore[no-any-return]  # whatever it answers
         except ContractError as error:
             return Dead(error.problem)
 
