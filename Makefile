@@ -27,7 +27,7 @@ endef
 
 .PHONY: help
 help: ## List what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: install
 install: $(INSTALLED) ## Put everything that is needed into .venv; instant when nothing changed.
@@ -76,6 +76,11 @@ docs: install ## Write the documents that are made from the code.
 .PHONY: test
 test: check ## All tests: what CI runs.
 	@$(BIN)/pytest -n 2 --dist loadgroup tests
+
+HISTORIES ?= 3000
+.PHONY: histories
+histories: install ## Thousands of random histories of a herd; about a quarter of an hour for every 3,000.
+	@SANDHERD_HISTORIES=$(HISTORIES) $(BIN)/pytest -q tests/integration/spawner/test_spawner_histories.py
 
 .PHONY: demo
 demo: install ## One real task, from submission to history, and what it took.

@@ -13,7 +13,7 @@ from pages import EMPTY, code, page, table
 from sandherd.contracts.events.agent import AgentFailed
 from sandherd.contracts.failures import ErrorType, is_transient
 
-_OF_AGENTS: Final = frozenset(AgentFailed.model_fields["error_type"].annotation.__args__)  # type: ignore[union-attr]
+_OF_AGENTS: Final = frozenset(AgentFailed.model_fields["error_type"].annotation.__args__)  # type: ignore[union-attr]  # a Literal
 
 
 def errors() -> str:

@@ -198,7 +198,11 @@ def configuration() -> str:
         "Configuration",
         "libs/sandherd/settings/model.py",
         "A parameter goes before the environment, the environment before the YAML file, and that before the default.\n"
-        "`sandherd config show` says what holds and where it came from. Times are in seconds.\n"
+        "`sandherd config show` says what holds and where it came from (`parameter`, `environment`, `yaml`,\n"
+        "`context`, `default`); its first line is the file. Times are in seconds.\n"
+        "`context` is what the stack of this home says of itself in `context.json`: where its broker is, credentials,\n"
+        "and the file that it was started with. Commands read that file unless they are given another, and so does an\n"
+        "`up` after a crash; `down` ends that. What the stack says of its broker goes before what its file says.\n"
         "A setting with parts, as `profiles`, is written in a variable as YAML or JSON, as in the file.\n",
         table(("setting", "variable", "default", "what it is"), rows),
     )

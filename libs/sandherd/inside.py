@@ -2,8 +2,9 @@
 
 Python's `data` filter (PEP 706) asks the file system where a link leads, and until 3.11.13, 3.12.11 and 3.13.4 it could
 be deceived by paths longer than the system resolves (CVE-2025-4517 and others). This rule comes before it, and asks
-nothing: no entry lies behind a link, a link goes up first and then only down, and a second name is that of a file
-that came before. So each link leads to a place inside, whatever those on its way are.
+nothing: no entry lies behind a link, and a second name is that of a file that came before. So nothing is written
+through a link, wherever it leads; and one that goes up first and then only down leads to a place inside, whatever those
+on its way are.
 """
 
 import tarfile
@@ -26,10 +27,13 @@ class Inside:
     def check(self, entry: tarfile.TarInfo) -> None:
         """Raise `LeadsOutError`, or note what is unpacked."""
         name = _parts(entry.name)
-        if _UP in name or any(name[:length] in self._links for length in range(1, len(name) + 1)):
-            raise LeadsOutError(f"{_short(entry.name)} has '..' in it, or lies behind a link")
+        if entry.name.startswith("/") or _UP in name:
+            raise LeadsOutError(f"{_short(entry.name)} begins at the root, or has '..' in it")
+        if any(name[:length] in self._links for length in range(1, len(name) + 1)):
+            raise LeadsOutError(f"{_short(entry.name)} lies behind a link")
         if entry.issym():
-            self._check_link(name, entry.linkname)
+            if not name:
+                raise LeadsOutError("the folder itself is a link")
             self._files.discard(name)
             self._links.add(name)
         elif entry.islnk() and _parts(entry.linkname) not in self._files:
@@ -37,16 +41,12 @@ class Inside:
         elif not entry.isdir():
             self._files.add(name)
 
-    def filter(self, entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-        """This rule and then Python's, for `extractall`."""
-        self.check(entry)
-        return tarfile.data_filter(entry, folder)
 
-    def _check_link(self, name: tuple[str, ...], target: str) -> None:
-        way = _parts(target)
-        ups = next((index for index, part in enumerate(way) if part != _UP), len(way))
-        if target.startswith("/") or ups >= len(name) or _UP in way[ups:]:
-            raise LeadsOutError(f"{_short(name[-1] if name else '.')} is a link that may lead out: {_short(target)}")
+def may_lead_out(link: tarfile.TarInfo) -> bool:
+    """Whether a link that was checked leads to where the archive is not unpacked, or nobody can tell."""
+    way = _parts(link.linkname)
+    ups = next((index for index, part in enumerate(way) if part != _UP), len(way))
+    return link.linkname.startswith("/") or ups >= len(_parts(link.name)) or _UP in way[ups:]
 
 
 def _parts(path: str) -> tuple[str, ...]:

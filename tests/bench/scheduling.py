@@ -1,7 +1,8 @@
 """What one scheduling decision costs, with few tasks that wait and with many: the queue alone, without a broker.
 
-A decision is all that the queue does when a sandbox has ended: it is told so, says whose turn it is, is told of that
-task and its new sandbox, and of a task that is submitted in its place, so that as many wait as before.
+A decision is all that the queue does when a sandbox has ended: it is told so, says what the scheduler asks at every
+tick and whose turn it is, is told of that task and its new sandbox, and of a task that is submitted in its place, so
+that as many wait as before.
 """
 
 import random
@@ -21,6 +22,8 @@ FEW: Final = 100
 MANY: Final = 10_000
 _PROJECTS: Final = 20
 _BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
+_LIMIT: Final = timedelta(hours=1)
+"""What every task may take."""
 
 
 class Line:
@@ -42,7 +45,11 @@ class Line:
         self.took = 0.0
         self._now += timedelta(milliseconds=10)
         self._timed(self._queue.remove_sandbox, self._live.pop(0))
+        self._timed(self._queue.doomed)
+        self._timed(self._queue.overdue, self._now)
         self._begin_all()
+        self._timed(self._queue.oldest)
+        self._timed(self._queue.wakes_at)
         return self.took
 
     def _begin_all(self) -> None:
@@ -65,7 +72,7 @@ class Line:
         name, project = f"task-{self._number}", f"p{self._random.randrange(_PROJECTS)}"
         task = TaskFacts(
             project=project, task=name, state=TaskState.PENDING, runtime="process", submitted_at=self._now,
-            priority=self._random.choice(("critical", "high", "normal", "low")),
+            priority=self._random.choice(("critical", "high", "normal", "low")), limit_at=self._now + _LIMIT,
         )  # fmt: skip
         self._timed(self._queue.change_task, f"{project}.{name}", task)
 

@@ -79,7 +79,9 @@ def test_a_sandbox_from_beginning_to_end(sandherd: Sandherd, place: Path) -> Non
 
 def test_a_task_that_is_tried_again(sandherd: Sandherd) -> None:
     """Its second attempt has the first one's work beside its own, and the story has both."""
-    program = 'test "$SANDHERD_ATTEMPT" = 2 && exec cat "$SANDHERD_PREVIOUS_DIR/work/note"; echo one > note; exit 5'
+    program = (
+        'test "$SANDHERD_ATTEMPT" = 2 && cd "$SANDHERD_PREVIOUS_DIR" && exec cat work/note; echo one > note; exit 5'
+    )
     done = sandherd("run", "try", "--retry-also", "exit_status", "--", "sh", "-c", program)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "task.retry_scheduled" in done.stdout
@@ -99,8 +101,16 @@ def test_several_tasks_from_a_file(sandherd: Sandherd) -> None:
     assert states == {"fetch": "completed", "check": "completed", "report": "completed"}
 
 
-def test_the_settings_file_holds_for_the_stack(sandherd: Sandherd) -> None:
-    """What is shown comes from the file, and what the spawner offers, too; it was named relative to where `up` ran."""
+def test_the_settings_file_holds_for_the_stack(sandherd: Sandherd, place: Path) -> None:
+    """What is shown comes from the file, and what the spawner offers, too; it was named relative to where `up` ran.
+
+    Whoever asks without naming it is shown the same, from wherever.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
+    words = [str(SANDHERD), "--home", str(place / "home"), "config", "show", "-o", "json"]
+    unnamed = json.loads(subprocess.run(words, cwd="/", env=environment, capture_output=True, check=True).stdout)
+    assert (unnamed[0]["value"], unnamed[0]["source"]) == (str(place / "herd.yaml"), "context")
+    assert {one["setting"]: one["value"] for one in unnamed}["max_attempts"] == "2"
     shown = {one["setting"]: one for one in json.loads(said(sandherd("config", "show", "-o", "json")))}
     assert (shown["max_attempts"]["value"], shown["max_attempts"]["source"]) == ("2", "yaml")
     offered = json.loads(said(sandherd("runtimes", "-o", "json")))

@@ -48,7 +48,16 @@ class Stack:
 
     async def kill(self, part: str) -> None:
         """End a part's process without a word."""
-        os.kill(await self.pid(part), signal.SIGKILL)
+
+        async def strike() -> bool | None:
+            try:
+                os.kill(await self.pid(part), signal.SIGKILL)
+            except ProcessLookupError:
+                # What was killed before may be told as running for a moment.
+                return None
+            return True
+
+        await eventually(strike)
 
     async def whole(self, herd: Herd, sandbox: str) -> tuple[SandboxView, Audit]:
         """A sandbox that has ended and whose last word is stored, and the audit of it."""

@@ -48,7 +48,7 @@ async def open_unlucky(settings: Settings) -> Sequence[Runtime]:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "too busy")
         await create(plan)
 
-    runtime.create = create_or_not  # type: ignore[method-assign]
+    runtime.create = create_or_not  # type: ignore[method-assign]  # bad luck in its place
     return [runtime]
 
 

@@ -191,7 +191,7 @@ class Bus:
         `nats-py` would send it after a reconnect, ahead of what was lost before it.
         """
         self.client._pending.clear()  # noqa: SLF001  # nats-py has no other way
-        self.client._pending_data_size = 0  # noqa: SLF001
+        self.client._pending_data_size = 0  # noqa: SLF001  # nats-py has no other way
 
     async def publish(
         self,

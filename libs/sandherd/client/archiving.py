@@ -1,10 +1,11 @@
 """Folders as tar archives, on this side. All of it blocks; it runs in a thread.
 
-Links are packed as links and never followed. What comes out of a sandbox is not trusted: what is unpacked goes through
-a rule of ours and through Python's own `data` filter (PEP 706).
+Links are packed as links and never followed. What comes out of a sandbox is not trusted: links that may lead out of the
+folder are left out, and nothing is written through any other.
 """
 
 import io
+import os
 import shutil
 import tarfile
 import tempfile
@@ -12,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
 
+from sandherd import merging, unpacking
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
-from sandherd.inside import Inside
 
 _BLOCK: Final = 1 << 20
+_REMEDY: Final = "pack it there with `sandherd exec SANDBOX -- tar cf work.tar FOLDER`, and copy work.tar"
 
 
 def pack(folder: Path, out: IO[bytes], most: int | None) -> None:
@@ -48,22 +50,60 @@ class _Bounded(io.RawIOBase):
         return self._written
 
 
-def unpack(archive: IO[bytes], folder: Path) -> None:
-    """Unpack into a folder, which is made; into one that is there, file by file. Raises `HerdError`, `OSError`."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".sandherd-", dir=folder.parent))
+def unpack(archive: IO[bytes], folder: Path) -> tuple[tuple[str, str], ...]:
+    """Unpack into a folder, which is made; into one that is there, folder by folder. Whole, or nothing of it is seen.
+
+    Returns the links that were left out because they may lead out, and where to. Raises `HerdError`.
+    """
+    within = folder if folder.is_dir() else folder.parent
     try:
-        with tarfile.open(fileobj=archive, mode="r:*") as found:
-            found.extractall(staging, filter=Inside().filter)  # noqa: S202  # both rules judge each entry
+        within.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".sandherd-", dir=within))
+    except OSError as error:
+        raise _unwritten(folder, error) from None
+    try:
+        # As a sandbox packs it, nothing is compressed: what is in it can't weigh more than it does.
+        weight = archive.seek(0, os.SEEK_END)
+        archive.seek(0)
+        left_out = unpacking.unpack(archive, staging, limit=weight, outward=False).left_out
         staging.chmod(0o755)
-        if folder.exists():
-            shutil.copytree(staging, folder, symlinks=True, dirs_exist_ok=True)
+        if folder.is_dir():
+            _merge(staging, folder)
         else:
             staging.rename(folder)
-    except tarfile.TarError as error:
-        raise HerdError.of(Code.REFUSED, f"the sandbox's archive can't be unpacked: {error}", field="path") from None
+    except (tarfile.TarError, unpacking.UnpackedTooLargeError) as error:
+        message = f"the sandbox's archive can't be unpacked: {error}"
+        raise HerdError.of(Code.REFUSED, message, field="path", remedy=_REMEDY) from None
+    except OSError as error:
+        raise _unwritten(folder, error) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    return left_out
+
+
+def _merge(staging: Path, folder: Path) -> None:
+    descriptors = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for path in (staging, folder)]
+    try:
+        merging.merge(*descriptors)
+    except merging.ClashError as clash:
+        raise HerdError.of(
+            Code.CONFLICT,
+            f"{folder / str(clash)} is a folder, and in the sandbox it is none, or the other way round",
+            field="path",
+            remedy="copy to another folder",
+        ) from None
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _unwritten(folder: Path, error: OSError) -> HerdError:
+    return HerdError.of(
+        Code.INVALID_FIELD,
+        f"{folder} can't be written: {error.strerror or error}",
+        field="path",
+        remedy="copy to where there is room, and where you may write",
+    )
 
 
 def too_large(name: str, size: int | None, most: int) -> HerdError:

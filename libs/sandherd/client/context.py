@@ -1,19 +1,17 @@
 """Where the herd is and who asks: parameter, environment, settings file, the stack's own context file, default."""
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from sandherd.bus.identity.credentials import Bearer, bearer
-from sandherd.client.errors import HerdError, broken
-from sandherd.contracts.errors import Code, ContractError
-from sandherd.settings import CONFIG_VARIABLE, Loaded, Source, load
+from sandherd.client.errors import HerdError
+from sandherd.client.sources import FROM_CONTEXT, find
+from sandherd.contracts.errors import Code
+from sandherd.settings import CONFIG_VARIABLE, Loaded, Source
 
-CONTEXT_FILE: Final = "context.json"
-FROM_CONTEXT: Final = "context"
 Role = Literal["client", "operator"]
 
 _VARIABLES: Final = (
@@ -50,13 +48,14 @@ class Context:
     ) -> Self:
         """Find everything out. Raises `HerdError` for a value that is not allowed or a context file that is broken."""
         given = {"nats_url": nats_url, "credentials": credentials, "project": project, "home": home}
-        loaded = _load(given, os.environ if environ is None else environ, config)
-        known = _read(loaded.settings.home / CONTEXT_FILE)
+        environ = os.environ if environ is None else environ
+        found = find(given, {name: environ[name] for name in _VARIABLES if name in environ}, config, lenient=True)
+        loaded, known = found.loaded, found.stack
         stack = {
             "nats_url": known.get("nats_url"),
             "credentials": _stack_credentials(known, role, loaded.settings.project),
         }
-        values, sources = _over_defaults(loaded, stack)
+        values, sources = _over_weaker(loaded, stack, found.weaker)
         return cls(
             nats_url=values["nats_url"],
             credentials=Path(values["credentials"]) if values["credentials"] else None,
@@ -68,34 +67,17 @@ class Context:
         )
 
 
-def _load(given: Mapping[str, Any], environ: Mapping[str, str], config: Path | None) -> Loaded:
-    try:
-        return load(given, {name: environ[name] for name in _VARIABLES if name in environ}, config)
-    except ContractError as error:
-        raise broken(error) from None
-
-
-def _over_defaults(loaded: Loaded, stack: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the stack says takes the place of defaults only."""
+def _over_weaker(
+    loaded: Loaded, stack: Mapping[str, Any], weaker: Container[Source]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the stack says takes the place of what is weaker only."""
     names = ("nats_url", "credentials", "project", "home")
     values = {name: getattr(loaded.settings, name) for name in names}
     sources = {name: str(loaded.sources[name]) for name in names}
     for name, value in stack.items():
-        if value and loaded.sources[name] is Source.DEFAULT:
+        if value and loaded.sources[name] in weaker:
             values[name], sources[name] = value, FROM_CONTEXT
     return values, sources
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise HerdError.of(
-            Code.INVALID_JSON, f"{path} can't be read: {error}", remedy="write it anew with `sandherd up`"
-        ) from None
-    return found if isinstance(found, dict) else {}
 
 
 def _stack_credentials(known: Mapping[str, Any], role: Role, project: str) -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from sandherd.contracts.subjects import ARTIFACT
 
 AT_ONCE: Final = 4
 """How many pieces are on their way at the same time."""
+_BLOCK: Final = 1 << 20
 
 Moved = Callable[[int, int], None]
 """Told how many bytes of how many have moved."""
@@ -59,11 +61,13 @@ def source(path: Path, most: int | None) -> Iterator[Source]:
                 archiving.pack(path, packed, most)
                 yield _described(packed, folder=True)
         else:
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if most is not None and size > most:
-                    raise archiving.too_large(str(path), size, most)
-                yield _described(file, mode=path.stat().st_mode & 0o777)
+            with _file(path) as file, tempfile.TemporaryFile() as aside:
+                found = os.fstat(file.fileno())
+                if most is not None and found.st_size > most:
+                    raise archiving.too_large(str(path), found.st_size, most)
+                if found.st_size == 0:
+                    _read_once(file, aside, path, most)
+                yield _described(aside if found.st_size == 0 else file, mode=found.st_mode & 0o777)
     except OSError as error:
         raise HerdError.of(
             Code.INVALID_FIELD,
@@ -73,6 +77,28 @@ def source(path: Path, most: int | None) -> Iterator[Source]:
         ) from None
 
 
+@contextmanager
+def _file(path: Path) -> Iterator[IO[bytes]]:
+    """A regular file, and nothing else: opening a pipe waits for somebody to write, and a device has no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{path} is neither a file nor a folder",
+            field="path",
+            remedy="write what it gives into a file, and copy that",
+        )
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+        yield file
+
+
+def _read_once(file: IO[bytes], aside: IO[bytes], path: Path, most: int | None) -> None:
+    """What is in a file that has no size, as those of /proc, and may have other content the next time."""
+    while block := os.read(file.fileno(), INLINE_BYTES):
+        if most is not None and aside.tell() + len(block) > most:
+            raise archiving.too_large(str(path), None, most)
+        aside.write(block)
+
+
 def of_bytes(data: bytes, file: IO[bytes], mode: int = 0o644) -> Source:
     """Bytes, ready to be sent."""
     file.write(data)
@@ -80,9 +106,11 @@ def of_bytes(data: bytes, file: IO[bytes], mode: int = 0o644) -> Source:
 
 
 def _described(file: IO[bytes], *, mode: int = 0o644, folder: bool = False) -> Source:
-    digest = hashlib.sha256()
+    """What is in the file now; if it grows meanwhile, without that."""
+    digest, size = hashlib.sha256(), file.seek(0, os.SEEK_END)
     file.seek(0)
-    archiving.pieces(file, digest.update)
+    while block := file.read(min(_BLOCK, size - file.tell())):
+        digest.update(block)
     return Source(file, file.tell(), digest.hexdigest(), mode, folder)
 
 
@@ -97,7 +125,7 @@ async def upload(
         sandbox=sandbox,
         transfer=new_name("trf"),
         path=path,
-        data=given.file.read() if whole else None,
+        data=given.file.read(given.size) if whole else None,
         artifact=None if whole else await _put_aside(link, project, sandbox, given, moved),
         sha256=given.sha256,
         mode=given.mode,
@@ -126,7 +154,8 @@ async def _put_aside(link: Link, project: str, sandbox: str, given: Source, move
 
     async def send(index: int) -> None:
         nonlocal sent
-        data = os.pread(given.file.fileno(), INLINE_BYTES, index * INLINE_BYTES)
+        start = index * INLINE_BYTES
+        data = os.pread(given.file.fileno(), min(INLINE_BYTES, given.size - start), start)
         await persist(link, UploadChunk(sandbox=sandbox, artifact=name, index=index, data=data))
         sent += len(data)
         moved(min(sent, given.size - 1), given.size)

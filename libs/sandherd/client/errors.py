@@ -25,6 +25,10 @@ _REFUSED_REMEDIES: Final = {
 }
 
 
+_CREATE: Final = "spawner.create_sandbox"
+"""The command after whose refusal there is nothing to look at: `contracts.commands.CreateSandbox`."""
+
+
 class HerdError(Exception):
     """Something asked of the herd was not done. `problem` says why, in which field, and what helps."""
 
@@ -81,6 +85,8 @@ def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", comma
     verb = command.partition(".")[2].partition("_")[0]
     kind = event.type.partition(".")[0]
     look = f"look with `sandherd {'tasks' if kind == 'task' else 'sandboxes'} get {event.subject}`"
+    if command == _CREATE:
+        look = "use another name, or end one that is not needed; see `sandherd sandboxes list`"
     remedy = look if field in {"", "task", "sandbox"} else _REFUSED_REMEDIES.get(field, f"change {field}")
     code = Code.INVALID_FIELD if field.startswith(("spec.", "seconds")) else Code.CONFLICT
     message = f"{verb} {event.subject} was refused: {event.data.reason}"

@@ -47,7 +47,7 @@ async def extended(connection: Connection, command: ExtendSandbox, before: Sandb
     wanted = datetime.now(UTC) + timedelta(seconds=command.seconds)
 
     def is_so(view: SandboxView) -> bool:
-        if view.expires_at is None:
+        if view.expires_at is None or view.state in SANDBOX_ENDING:
             return False
         # Clocks differ, and one that may live longer anyway is left as it is.
         moved = before.expires_at is None or view.expires_at > before.expires_at

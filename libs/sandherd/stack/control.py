@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.settings import CONFIG_VARIABLE
-from sandherd.stack.home import STOP_SECONDS, Home, Phase, ProcessRecord, read_record, record_of
+from sandherd.stack.home import (
+    STOP_SECONDS,
+    Home,
+    Phase,
+    ProcessRecord,
+    forget_config,
+    noted_config,
+    read_record,
+    record_of,
+)
 from sandherd.stack.leftovers import end, end_with_sandboxes
 from sandherd.stack.readiness import ask_ready
 
@@ -72,7 +81,8 @@ class Ended:
 async def up(home: Path, *, wait: bool = True, seconds: float = 120, config: Path | None = None) -> StackStatus:
     """Start the stack of this home, or find that it runs; `wait` until every part is ready.
 
-    `config` is the settings file of every part; without it, the one that `SANDHERD_CONFIG` names, if there is one.
+    `config` is the settings file of every part; without it, the one that `SANDHERD_CONFIG` names, or that of a stack
+    that was not ended by `down`, if there is one.
 
     What runs goes on when the caller ends. Raises `StackFailedError`.
     """
@@ -102,7 +112,9 @@ async def down(home: Path, *, seconds: float | None = None) -> Ended:
     if supervisor is not None:
         written = record.stop_seconds if record else STOP_SECONDS
         await end(supervisor, signal.SIGTERM, grace=written if seconds is None else seconds)
-    gone = await end_with_sandboxes(place)
+    gone = await end_with_sandboxes(place, _surroundings(place))
+    if gone:
+        forget_config(place)
     return Ended(home=place.path, names=(*names, "supervisor") if supervisor else names, sandboxes_left=not gone)
 
 
@@ -156,10 +168,10 @@ def _running(home: Home) -> ProcessRecord | None:
     return record.supervisor if record and record.supervisor.alive else None
 
 
-def _surroundings(config: Path | None) -> dict[str, str]:
+def _surroundings(home: Home, config: Path | None = None) -> dict[str, str]:
     """Our environment, with the settings file as it is found from anywhere: the stack works in its home."""
     named = os.environ.get(CONFIG_VARIABLE)
-    found = config or (Path(named) if named else None)
+    found = config or (Path(named) if named else noted_config(home))
     return dict(os.environ) | ({CONFIG_VARIABLE: str(found.absolute())} if found else {})
 
 
@@ -172,7 +184,7 @@ def _start_supervisor(home: Home, config: Path | None) -> ProcessRecord:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=home.path,
-            env=_surroundings(config),
+            env=_surroundings(home, config),
             start_new_session=True,
         )
     # It is not waited for: it outlives us.

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -122,6 +123,25 @@ def read_context(home: Home) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def noted_config(home: Home) -> Path | None:
+    """The settings file that the stack was started with which nobody has ended since; None if it is not there."""
+    noted = read_context(home).get("config")
+    path = Path(noted) if isinstance(noted, str) and noted else None
+    return path if path and path.is_file() else None
+
+
+def forget_config(home: Home) -> None:
+    """Note that the stack was ended: the next one is started with what is given then."""
+    context = read_context(home)
+    if context.pop("config", None) is not None:
+        write_context(home, context)
+
+
+def write_context(home: Home, context: Mapping[str, Any]) -> None:
+    """Tell clients this, whole or not at all."""
+    write_secret(home.context, json.dumps(context, indent=2) + "\n")
 
 
 def mark_of(pid: int) -> str | None:

@@ -29,13 +29,16 @@ async def end_leftovers(home: Home) -> list[str]:
     return list(left)
 
 
-async def end_with_sandboxes(home: Home) -> bool:
-    """The same with the sandboxes, between their spawner and the rest. Returns whether none of them is left."""
+async def end_with_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
+    """The same with the sandboxes, between their spawner and the rest. Returns whether none of them is left.
+
+    `outer` is the spawner's environment.
+    """
     record = read_record(home)
     left = _left(record)
     await _end_all(left, left.keys() & _SPAWNER)
     ended_in_order = record is None or record.phase is Phase.STOPPED
-    gone = ended_in_order or await end_sandboxes(home, os.environ)
+    gone = ended_in_order or await end_sandboxes(home, outer)
     await end_leftovers(home)
     return gone
 

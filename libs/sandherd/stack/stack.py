@@ -1,7 +1,6 @@
 """The whole stack in one process's care: broker, database and the four services, in that order."""
 
 import asyncio
-import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -10,13 +9,12 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from sandherd.bus.identity import write_secret
 from sandherd.bus.permissions import SERVICES
 from sandherd.contracts.subjects import Principal
-from sandherd.settings import load
+from sandherd.settings import CONFIG_VARIABLE, load
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import ChildFailedError
-from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of
+from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of, write_context
 from sandherd.stack.keeping import Keeper, Part
 from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.programs import Place, ServiceProcess
@@ -28,7 +26,7 @@ _SPAWNER: Final = Principal.SPAWNER.value
 _POLL: Final = 0.03
 _MOST_STARTS: Final = 3
 """A service that ends so often before everything is ready will not start by trying longer."""
-_NO_CHANGE: Final = lambda: None  # noqa: E731
+_NO_CHANGE: Final = lambda: None  # noqa: E731  # one that does nothing
 
 
 class Stack:
@@ -126,7 +124,8 @@ class Stack:
             "creds": creds,
             "services": {name: {"http": service.http} for name, service in self.services.items()},
         }
-        write_secret(self.home.context, json.dumps(context, indent=2) + "\n")
+        config = self._outer.get(CONFIG_VARIABLE)
+        write_context(self.home, context | ({"config": str(Path(config).absolute())} if config else {}))
 
     async def __aenter__(self) -> Self:
         try:

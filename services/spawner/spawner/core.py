@@ -10,6 +10,7 @@ from spawner.live import Clock, Live
 from spawner.pool.pool import Pool
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
+from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.keeper import Keeper
 from spawner.tasks.queue import Queue
 
@@ -37,5 +38,6 @@ class Core:
     runtimes: Mapping[str, Runtime]
     menu: Menu
     queue: Queue
+    admission: Admission
     pool: Pool
     keeper: Keeper

@@ -30,6 +30,7 @@ from spawner.pool.pool import Pool
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.opening import WORKER, open_runtimes
+from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.facts import Rules
@@ -108,11 +109,8 @@ class Spawner:
             )
 
     def _core(self, runtimes: Mapping[str, Runtime], revoker: Revoker) -> Core:
-        live, lease, minter = (
-            Live(self._service.bus, self._service.meters, self._options.clock),
-            self._lease(SWEEP_LEASE),
-            Minter(self._keys),
-        )
+        live, lease = Live(self._service.bus, self._service.meters, self._options.clock), self._lease(SWEEP_LEASE)
+        minter = Minter(self._keys)
         steps = make_steps(
             live,
             lease,
@@ -124,7 +122,9 @@ class Spawner:
             settled=settling(self._service.bus),
         )
         menu, queue = Menu.of(self._settings, runtimes), follow(live, self._settings)
-        return Core(live, lease, minter, runtimes, menu, queue, Pool(live, menu), Keeper(live, lease, steps))
+        admission = Admission(self._service.bus, live, queue.room.lacking)
+        pool, keeper = Pool(live, menu), Keeper(live, lease, steps)
+        return Core(live, lease, minter, runtimes, menu, queue, admission, pool, keeper)
 
     def _open_for_questions(self, core: Core) -> None:
         bus, live, menu = self._service.bus, core.live, core.menu
@@ -132,12 +132,7 @@ class Spawner:
             commands=Commands(
                 TaskCommands(bus, live, menu),
                 SandboxCommands(
-                    bus,
-                    live,
-                    runtimes=core.runtimes,
-                    menu=menu,
-                    lacking=core.queue.room.lacking,
-                    claim=core.pool.claim,
+                    bus, live, runtimes=core.runtimes, menu=menu, admission=core.admission, claim=core.pool.claim
                 ),
             ),
             agents=Agents(live),
@@ -155,6 +150,7 @@ class Spawner:
             core.live,
             core.queue,
             lease,
+            admission=core.admission,
             intend=core.pool.intend,
             assigned=core.keeper.wake,
             settled=settling(self._service.bus),

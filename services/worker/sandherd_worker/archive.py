@@ -1,20 +1,23 @@
 """Folders as tar archives. All of it blocks; it runs in a thread.
 
-Links are packed as links and never followed. What is unpacked goes through a rule of ours and through Python's own
-`data` filter (PEP 706).
+Links are packed as links and never followed. What is unpacked goes through `sandherd.unpacking`.
 """
 
 import io
 import os
+import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
+from sandherd import unpacking
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.inside import Inside, LeadsOutError
+from sandherd.inside import LeadsOutError
+
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class TooLargeError(Exception):
@@ -121,27 +124,34 @@ class _Added(Enum):
 
 
 def _add(tar: tarfile.TarFile, name: str, path: str) -> _Added:
-    """Add one entry. What is no file, folder or link is left out without a word."""
+    """Add one entry. What is no file, folder or link is left out without a word, and what is gone since it was found.
+
+    A file is opened first: one that can't be is not taken for the first of its names.
+    """
     try:
-        info = tar.gettarinfo(path, name)
+        regular = stat.S_ISREG(os.lstat(path).st_mode)
+        descriptor = os.open(path, _READ) if regular else None
+        info = tar.gettarinfo(path, name) if descriptor is None else None
     except FileNotFoundError:
-        return _Added.NO_FILE  # gone since it was found
+        return _Added.NO_FILE
     except OSError:
         return _Added.UNREAD
-    if info is None or not (info.isreg() or info.isdir() or info.issym() or info.islnk()):
+    if descriptor is not None:
+        with os.fdopen(descriptor, "rb") as file:
+            return _add_info(tar, tar.gettarinfo(path, name, file), file)
+    return _add_info(tar, info, None)
+
+
+def _add_info(tar: tarfile.TarFile, info: tarfile.TarInfo | None, file: IO[bytes] | None) -> _Added:
+    if info is None or not (info.isdir() or info.issym() or (file and (info.isreg() or info.islnk()))):
         return _Added.NO_FILE
     info.uid = info.gid = 0
     info.uname = info.gname = ""
-    if not info.isreg():
-        tar.addfile(info)
-        return _Added.NO_FILE if info.isdir() else _Added.FILE
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return _Added.UNREAD
-    with os.fdopen(descriptor, "rb") as file:
+    if file and info.isreg():
         tar.addfile(info, _Exactly(file, info.size))  # type: ignore[arg-type]  # all that addfile does is read
-    return _Added.FILE
+    else:
+        tar.addfile(info)
+    return _Added.NO_FILE if info.isdir() else _Added.FILE
 
 
 class _Exactly:
@@ -160,24 +170,18 @@ class _Exactly:
 def unpack(archive: IO[bytes], folder: Path, limit: int) -> int:
     """Unpack a tar archive, compressed or not, into an empty folder; returns how many files it held.
 
-    Raises `ContractError` for what is no archive, leads out of the folder, or is larger than `limit`; and `OSError`.
+    Links become links wherever they lead, last of all: nothing is written through one. Raises `ContractError` for what
+    is no archive, has entries that lie elsewhere, or is larger than `limit`; and `OSError`.
     """
     if not hasattr(tarfile, "data_filter"):
         raise ContractError(Code.INTERNAL, "this Python can't unpack safely: 3.11.4 or newer is needed")
-    files, size, inside = 0, 0, Inside()
     try:
-        with tarfile.open(fileobj=archive, mode="r:*") as tar:
-            for member in tar:
-                size += member.size
-                if size > limit:
-                    raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes")
-                if member.name.startswith("/"):
-                    raise tarfile.AbsolutePathError(member)
-                inside.check(member)
-                tar.extract(member, folder, filter="data")
-                files += not member.isdir()
+        return unpacking.unpack(archive, folder, limit=limit, outward=True).files
+    except unpacking.UnpackedTooLargeError:
+        raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes") from None
     except (tarfile.FilterError, LeadsOutError) as error:
-        raise ContractError(Code.REFUSED, f"an entry leads out of the folder: {error}", field="path") from None
-    except (tarfile.TarError, EOFError) as error:
+        raise ContractError(
+            Code.REFUSED, f"an entry leads out of the folder: {error}", field="path", remedy="leave it out"
+        ) from None
+    except tarfile.TarError as error:
         raise ContractError(Code.INVALID_FIELD, f"this is no whole tar archive: {error}", field="data") from None
-    return files

@@ -1,6 +1,7 @@
 """What the attempt before has left: fetched, and laid beside the work tree or into it, before the agent starts."""
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,8 +14,8 @@ from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.offers import KeptSession, Previous
 from sandherd_worker.access.pieces import Exchange
-from sandherd_worker.archive import unpack
 from sandherd_worker.assignment import Assignment
+from sandherd_worker.laying import lay
 from sandherd_worker.line import Line
 from sandherd_worker.stopping import Stop
 from sandherd_worker.tasks import first_of
@@ -63,9 +64,9 @@ class _Taking:
             await self._part("its transcript", previous.transcript, lambda file: _copy(file, beside / "transcript"))
         if restores:
             await self._session(previous.session)
-            await self._part("its work tree", previous.work, lambda file: self._unpack(file, self._who.work_dir))
+                        await self._part("its work tree", previous.work, lambda file: self._lay(file, self._who.work_dir, "."))
         elif beside is not None:
-            await self._part("its work tree", previous.work, lambda file: self._unpack(file, beside / "work"))
+            await self._part("its work tree", previous.work, lambda file: self._lay(file, beside, "work"))
 
     async def _session(self, session: KeptSession | None) -> None:
         if session is not None:
@@ -82,11 +83,16 @@ class _Taking:
             text = f"{what} could not be taken over from attempt {self._previous.attempt}: {_why(error)}"
             await self._say(AgentError(error=text, phase=PHASE))
 
-    def _unpack(self, file: IO[bytes], folder: Path) -> None:
+    def _lay(self, file: IO[bytes], folder: Path, name: str) -> None:
         if self._previous.work is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        unpack(file, folder, max(self._previous.work.size, self._who.max_work_bytes) * _SHARE)
+        limit = max(self._previous.work.size, self._who.max_work_bytes) * _SHARE
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            lay(file, descriptor, name, "work", limit)
+        finally:
+            os.close(descriptor)
 
 
 def _copy(file: IO[bytes], path: Path) -> None:

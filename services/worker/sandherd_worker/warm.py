@@ -5,11 +5,13 @@ It has no identity and no credential. Until somebody writes to the pipe, it wait
 
 import json
 import os
+import select
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 BEGIN: Final = "begin"
 ENVIRONMENT: Final = "environment.json"
@@ -32,10 +34,6 @@ class WarmError(Exception):
     """It can't wait, or was not told what to be. The text says why."""
 
 
-class _EndedError(Exception):
-    """SIGTERM has come while it waited."""
-
-
 def wait_to_begin(environ: Mapping[str, str]) -> dict[str, str] | None:
     """The environment to live in, once somebody says so; None if the worker is asked to end before. Raises `WarmError`.
 
@@ -44,31 +42,49 @@ def wait_to_begin(environ: Mapping[str, str]) -> dict[str, str] | None:
     state_dir = environ.get("SANDHERD_STATE_DIR")
     if not state_dir:
         raise WarmError("SANDHERD_STATE_DIR is not set; a worker is started by a runtime, which sets it")
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
+    with _listening() as ended:
         for name in _NEEDED:
             import_module(name)
-        _wait(Path(state_dir) / BEGIN)
-    except _EndedError:
-        return None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        if not _wait(Path(state_dir) / BEGIN, ended):
+            return None
     return {**environ, **_read(Path(state_dir) / ENVIRONMENT)}
 
 
-def _end(_number: int, _frame: Any) -> None:
-    raise _EndedError
+@contextmanager
+def _listening() -> Iterator[int]:
+    """A pipe that can be read from once SIGTERM has come.
+
+    A handler that raises could come just before the wait in the kernel, which would then be for ever.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        yield reader
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.set_wakeup_fd(woken)
+        os.close(writer)
+        os.close(reader)
 
 
-def _wait(pipe: Path) -> None:
-    """Wait for a byte. Opening waits for a writer; one that writes nothing is no sign."""
+def _wait(pipe: Path, ended: int) -> bool:
+    """Wait for a byte in the pipe; False if the worker is asked to end before. A writer that writes nothing is none."""
     try:
         if not pipe.exists():
             os.mkfifo(pipe, 0o600)
-        while True:
-            with pipe.open("rb", buffering=0) as reader:
-                if reader.read(1):
-                    return
+        # Also for writing: so it never looks as if its last writer had gone.
+        begin = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            poll = select.poll()
+            poll.register(begin, select.POLLIN)
+            poll.register(ended, select.POLLIN)
+            if ended in {descriptor for descriptor, _ in poll.poll()}:
+                return False
+            os.read(begin, 1)  # so that whoever wrote it knows that it was heard
+            return True
+        finally:
+            os.close(begin)
     except OSError as error:
         raise WarmError(f"{pipe}: {error.strerror or error}") from error
 

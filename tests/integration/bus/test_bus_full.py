@@ -82,12 +82,12 @@ async def test_who_must_be_heard_speaks_on_until_there_is_room(herd: Broker) -> 
 
         async def watched(*args: object, **named: object) -> object:
             try:
-                return await publish(*args, **named)  # type: ignore[arg-type]
+                return await publish(*args, **named)  # type: ignore[arg-type]  # watched
             except StreamFullError:
                 refused.set()
                 raise
 
-        bus.publish = watched  # type: ignore[method-assign, assignment]
+        bus.publish = watched  # type: ignore[method-assign, assignment]  # watched
         speaker = Speaker(bus, "monitor")
         found = MonitorDeadFound(rule="dead", age_seconds=1, limit_seconds=1)
         saying = asyncio.create_task(speaker.say(found, project="p1", entity="sbx-1"))

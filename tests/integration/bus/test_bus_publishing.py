@@ -54,7 +54,7 @@ class Failures:
         self.causes: Counter[str] = Counter()
         self.tries: Counter[str] = Counter()
         self._publish = bus.publish
-        bus.publish = self.publish  # type: ignore[method-assign]
+        bus.publish = self.publish  # type: ignore[method-assign]  # watched
 
     async def publish(self, subject: str, payload: bytes, *, msg_id: str, **more: Any) -> PubAck:
         self.tries[msg_id] += 1

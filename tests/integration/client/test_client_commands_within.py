@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -116,6 +117,33 @@ async def test_files_go_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Pa
     assert (tmp_path / "out" / "large.bin").read_bytes() == LARGE
     assert (tmp_path / "out" / "inner" / "run.sh").stat().st_mode & 0o777 == 0o755
     assert not list(tmp_path.glob(".sandherd-*"))
+
+
+async def test_what_is_no_file_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """In one line, without being read: a device has no end, and a pipe is waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", str(tmp_path / "pipe")):
+        status, _, err = await sandherd("cp", path, f"{sandbox}:z")
+        assert (status, "neither a file nor a folder" in err, err.count("\n")) == (2, True, 1)
+
+
+async def test_a_folder_with_links_that_lead_out_goes_both_ways(
+    sandbox: str, sandherd: Sandherd, tmp_path: Path
+) -> None:
+    """In the sandbox they are links again; here they are left out, and named in one line. All the rest arrives."""
+    for name in ("a/one", "z/two"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True)
+        (tmp_path / "src" / name).write_text(name)
+    (tmp_path / "src/m").mkdir()
+    (tmp_path / "src/m/python").symlink_to("/usr/bin/python3")
+    (tmp_path / "src/m/python3").symlink_to("python")
+    status, _, err = await sandherd("cp", "-r", str(tmp_path / "src"), f"{sandbox}:tree")
+    assert (status, err) == (0, "")
+    assert await sandherd("exec", sandbox, "--", "tree/m/python3", "-c", "print(3)") == (0, "3\n", "")
+    status, _, err = await sandherd("cp", "-r", f"{sandbox}:tree", str(tmp_path / "out"))
+    assert status == 0
+    assert err == "sandherd: left out a link that may lead out of the folder: m/python -> /usr/bin/python3\n"
+    assert {path.name for path in (tmp_path / "out").rglob("*")} == {"a", "one", "m", "python3", "z", "two"}
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x"])

@@ -139,7 +139,7 @@ async def test_following_goes_on_after_a_reconnect(client: Herd, neighbours: Nei
             await neighbours.chat(f"before {n}")
             await client.connection.bus.client.force_reconnect()
             await neighbours.chat(f"during {n}", heard=n % 2 == 0)
-            await until(lambda before=before: client.connection.bus.reconnects > before)  # type: ignore[misc]
+            await until(lambda before=before: client.connection.bus.reconnects > before)  # type: ignore[misc]  # mypy infers no default of a lambda
         await neighbours.complete()
         lines = await shown
     assert in_order(lines)
@@ -374,7 +374,7 @@ async def test_waiting_gives_the_task_as_it_ended(client: Herd, neighbours: Neig
 async def joined(following: Following) -> None:
     """Wait until a follower listens to the sandbox, as it does long before a real one speaks."""
     await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._listener._subscriptions)
-    await following._link.bus.settle()  # type: ignore[attr-defined]
+    await following._link.bus.settle()  # type: ignore[attr-defined]  # of the connection that it has made
 
 
 async def until(condition: Callable[[], bool]) -> None:

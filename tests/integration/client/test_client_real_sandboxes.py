@@ -73,6 +73,9 @@ async def test_it_is_paused_resumed_and_extended(real: Herd) -> None:
     with pytest.raises(HerdError, match=r"extend .* was refused"):
         await real.extend(view.sandbox, 30 * 86_400)
     await real.terminate(view.sandbox)
+    with pytest.raises(HerdError, match=r"is (terminated|stopping)") as raised:
+        await real.extend(view.sandbox, 1)
+    assert raised.value.problem.code is Code.CONFLICT
 
 
 async def test_a_command_is_ended_when_nobody_waits_for_it(real: Herd) -> None:

@@ -109,7 +109,7 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
                 root=tmp_path / "stack" / "sandboxes",
                 aside=tmp_path / "stack" / "kept",
                 hidden=(tmp_path / "stack",),
-                isolation=isolation,  # type: ignore[arg-type]
+                isolation=isolation,  # type: ignore[arg-type]  # one of the three
                 worker=(sys.executable, "-P", "-c", code),
                 **options,
             )

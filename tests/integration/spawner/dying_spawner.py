@@ -1,5 +1,6 @@
 """A spawner that ends itself with SIGKILL at its n-th act (argument 1; 0: never). Run by the crash tests.
 
+Instead of a number there may be a name, as `before Revoker.revoke`: then it is the first act of this name.
 With the second argument `STOP` it stops itself there instead, until somebody lets it go on.
 """
 
@@ -19,15 +20,17 @@ from spawner.main import compose
 from spawner.records.store import Store
 from spawner.runtimes.process import ProcessRuntime
 
-LAST = int(sys.argv[1])
+LAST = sys.argv[1]
 SIGNAL = signal.SIGSTOP if sys.argv[2:] == ["STOP"] else signal.SIGKILL
 acts = 0
+met: list[str] = []
 
 
 def live_or_die(what: str) -> None:
     global acts  # noqa: PLW0603  # one process, one life
     acts += 1
-    if acts == LAST:
+    if LAST in {str(acts), what} and not met:
+        met.append(what)
         print(f"{SIGNAL.name} {what}", file=sys.stderr, flush=True)
         os.kill(os.getpid(), SIGNAL)
 

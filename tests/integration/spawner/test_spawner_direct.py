@@ -16,6 +16,7 @@ from sandherd.contracts.commands import (
     TerminateSandbox,
 )
 from sandherd.contracts.names import new_name
+from spawner.runtimes.opening import Options, open_runtime
 
 Make = Callable[..., Service]
 TICKS = ["/bin/sh", "-c", "while :; do echo x >>ticks; sleep 0.02; done"]
@@ -120,6 +121,30 @@ async def test_a_paused_sandbox_stands_still_until_it_is_resumed(spawner: Make, 
     assert person.types(sandbox).count("sandbox.resumed") == 1
     assert person.said(sandbox, "sandbox.paused")["reason"] == "look at it"
     person.check_sequences()
+
+
+async def test_what_takes_effect_late_is_put_right(spawner: Make, person: Any) -> None:
+    """A pause that a runtime does only after the resume, or the other way round, as one who led before had asked."""
+    before = await open_runtime(Options(root=person.home / "sandboxes", aside=person.home / "kept"))
+    async with spawner().running():
+        sandbox = (await person.reaches(await person.submit(TICKS), "running")).sandbox
+        await before.pause(sandbox)
+        frozen = ticks_of(person, sandbox)
+        await person.eventually(lambda: ticks_of(person, sandbox) > frozen)
+        await person.command(PauseSandbox(sandbox=sandbox), sandbox)
+        await person.sandbox_is(sandbox, "paused")
+        await before.resume(sandbox)
+
+        async def stands_still() -> bool:
+            seen = await before.look(sandbox)
+            return bool(seen and seen.frozen)
+
+        await person.eventually(stands_still)
+        await person.command(TerminateSandbox(sandbox=sandbox, reason=""), sandbox)
+        await person.all_gone()
+    await before.close()
+    assert person.types(sandbox).count("sandbox.paused") == 1
+    assert "sandbox.resumed" not in person.types(sandbox)
 
 
 async def test_a_paused_sandbox_is_found_by_the_next_spawner(spawner: Make, person: Any) -> None:

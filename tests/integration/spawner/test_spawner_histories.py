@@ -12,7 +12,7 @@ a history is left alone at its end: every task has ended as its last attempt did
 task or its time, nothing is left at a provider, no credential is left good, and every source's events are gap-free.
 
 `make test` runs HISTORIES_QUICK of them, about 60 s on two cores; the environment variable SANDHERD_HISTORIES takes
-another number: nightly runs 5,000, about 20 minutes. A history that breaks a rule is made as short as it can be, which
+another number, and `make histories` runs thousands. A history that breaks a rule is made as short as it can be, which
 takes a few minutes; with SANDHERD_NO_SHRINK it is shown as it was found.
 """
 

@@ -58,7 +58,8 @@ def killable(pid):
     except ProcessLookupError: return False
 tell(pids=pids, neighbour=b'sbx-neighbour' in env, outside=os.path.exists({str(outside)!r}),
      stack=os.path.exists({str(tmp_path / "stack")!r}), root=sorted(os.listdir('/')), uid=os.getuid(),
-     home=os.path.exists('/root/.bashrc') or os.path.exists('/home'), sandbox=sorted(os.listdir('/sandbox')),
+     home=os.path.exists({str(Path.home() / ".bashrc")!r}) or os.path.exists('/home'),
+     sandbox=sorted(os.listdir('/sandbox')),
      spawner=killable({os.getpid()}), state=sorted(os.listdir('/sandbox/state')), env=dict(os.environ))
 """
     runtime = await open_process(code)

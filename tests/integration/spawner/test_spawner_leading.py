@@ -94,7 +94,7 @@ async def test_nothing_is_asked_or_written_without_the_lease(herd: Broker) -> No
         live = Live(bus, Meters(CollectorRegistry()))
         read = await made(live)
         lease = Lease(5, held=False)
-        leading, runtimes = Leading(live, lease), Runtimes({"process": object()}, lease, 1.0)  # type: ignore[dict-item]
+        leading, runtimes = Leading(live, lease), Runtimes({"process": object()}, lease, 1.0)  # type: ignore[dict-item]  # never used
         with pytest.raises(LeaseLostError):
             await runtimes.ask(read.record, call)
         for write in (leading.decide(read, stopping), leading.note("p1.sbx-1", stopping)):

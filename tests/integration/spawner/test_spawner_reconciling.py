@@ -21,7 +21,7 @@ Make = Callable[..., Service]
 AT_ONCE = Retry(first_delay_seconds=0)
 LEAVES_WORK = (
     'if [ "$SANDHERD_ATTEMPT" = 1 ]; then echo half >made; touch up; exec sleep 600; fi; '
-    'cat "$SANDHERD_PREVIOUS_DIR/work/made"'
+    'cd "$SANDHERD_PREVIOUS_DIR" && cat work/made'
 )
 
 

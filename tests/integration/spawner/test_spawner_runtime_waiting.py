@@ -23,7 +23,7 @@ TELLS = (
     "import json, os, pathlib\nstate = pathlib.Path(os.environ['SANDHERD_STATE_DIR'])\n"
     "import sandherd_worker.warm as warm\nimport sys\nfound = dict(os.environ)\n"
     "if '--warm' in sys.argv: found = warm.wait_to_begin(os.environ)\n"
-    "pathlib.Path('told').write_text(json.dumps(found)) if found else None"
+    "if found:\n    pathlib.Path('telling').write_text(json.dumps(found))\n    os.replace('telling', 'told')"
 )
 
 
@@ -46,13 +46,14 @@ async def test_every_process_stands_still_and_goes_on(
     frozen, other = counted(runtime, "sbx-1"), counted(runtime, "sbx-2")
     await eventually(lambda: all(now > then + 5 for now, then in zip(counted(runtime, "sbx-2"), other, strict=True)))
     assert counted(runtime, "sbx-1") == frozen
-    assert (await runtime.look("sbx-1")).alive
+    assert [(seen.alive, seen.frozen) for seen in await runtime.find_all()] == [(True, True), (True, False)]
     await runtime.resume("sbx-1")
+    assert not (await runtime.look("sbx-1")).frozen
     await eventually(lambda: all(now > then for now, then in zip(counted(runtime, "sbx-1"), frozen, strict=True)))
     await runtime.pause("sbx-1")
     await runtime.stop("sbx-1", 5)
     seen = await runtime.look("sbx-1")
-    assert (seen.alive, seen.end.code) == (False, 0)
+    assert (seen.alive, seen.end.code, seen.frozen) == (False, 0, None)
     await runtime.pause("sbx-2")
     await runtime.remove("sbx-2")
     assert await runtime.look("sbx-2") is None

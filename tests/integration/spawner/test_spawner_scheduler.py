@@ -1,8 +1,6 @@
 """The scheduler's writes, on a real broker: under its token alone, each safe to find half done."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +19,7 @@ from sandherd.telemetry.metrics import Meters
 from spawner.live import Live
 from spawner.resolving import Menu
 from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes.admission import Admission
 from spawner.tasks import decisions as of_task
 from spawner.tasks.queue import Queue
 from spawner.tasks.queueing import follow, started_cold
@@ -28,6 +27,7 @@ from spawner.tasks.record import TaskRecord
 from spawner.tasks.scheduler import Scheduler
 from spawner.tasks.scheduling import sandbox_name
 from spawner.tasks.terms import Terms
+from tests.integration.spawner.following import following
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -62,8 +62,9 @@ class World:
         async def settled() -> bool:
             return True
 
+        admission = Admission(self.bus, self.live, self.queue.room.lacking)
         return Scheduler(
-            self.live, self.queue, token, intend=started_cold(Menu.of(self.settings, {"process"})),
+            self.live, self.queue, token, admission=admission, intend=started_cold(Menu.of(self.settings, {"process"})),
             assigned=self.assigned.append, settled=settled, interval=1,
         )  # fmt: skip
 
@@ -96,16 +97,6 @@ async def world(herd: Broker) -> AsyncIterator[World]:
         made = World(bus, herd.settings(Principal.SPAWNER, max_sandboxes=1))
         async with following(made.live, bus):
             yield made
-
-
-@asynccontextmanager
-async def following(live: Live, bus: Bus) -> AsyncIterator[None]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(index.follow(bus)) for index in (live.task_index, live.sandbox_index)]
-        await asyncio.gather(live.task_index.complete.wait(), live.sandbox_index.complete.wait())
-        yield
-        for task in tasks:
-            task.cancel()
 
 
 async def test_an_old_token_writes_nothing_over_a_newer(world: World) -> None:

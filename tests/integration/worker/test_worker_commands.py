@@ -169,6 +169,7 @@ async def test_rubbish_is_refused_and_harms_nothing(bare: Any) -> None:
     with pytest.raises(RefusedError) as refusal:
         await bare.ask(WorkerExecStatus(exec="exc-nobody"))
     assert refusal.value.problem.code == "not_found"
+    assert f"sandherd events {bare.name} --type agent.exec_started" in (refusal.value.problem.remedy or "")
     assert (await bare.exec("/bin/true")).exit_code == 0
 
 

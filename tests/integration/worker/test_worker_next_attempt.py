@@ -9,6 +9,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandherd.contracts.names import new_name
 from sandherd.contracts.offers import Previous
 from sandherd.contracts.subjects import ARTIFACT
@@ -103,9 +105,9 @@ async def test_a_lost_attempt_leaves_its_work_and_its_words(sandbox: Any) -> Non
     assert await sandbox.taken((await sandbox.event("transcript_saved")).data.artifact) == b"words\n"
 
 
-async def offered(sandbox: Any, use: str, tmp_path: Path, **fields: Any) -> dict[str, str]:
+async def offered(sandbox: Any, use: str, tmp_path: Path, *, fails: str = FAILS, **fields: Any) -> dict[str, str]:
     """What a failed attempt in another sandbox has left, offered to this one; returns the variables for it."""
-    sandbox.task(FAILS)
+    sandbox.task(fails)
     assert await sandbox.run() == 0
     work = (await sandbox.event("work_saved")).data.artifact
     transcript = (await sandbox.event("transcript_saved")).data.artifact
@@ -160,6 +162,51 @@ async def test_what_was_left_becomes_the_next_ones_own(sandbox: Any, tmp_path: P
     edited = [event.data for event in await sandbox.events("file_edited")]
     assert [(one.file_path, one.change_type) for one in edited] == [("src/a.py", "modified")]
     assert (await sandbox.event("completed")).data.exit_code == 0
+
+
+LINKS = (
+    "mkdir a m z; echo 1 > a/one; ln -s /usr/bin/python3 m/python; ln -s ../../.. m/up; ln -s python m/python3;"
+    "echo 2 > z/two; echo trying; exit 7"
+)
+
+
+@pytest.mark.parametrize(("use", "place"), [("offer", "$SANDHERD_PREVIOUS_DIR/work"), ("restore", ".")])
+async def test_links_that_lead_out_cost_nothing_of_what_was_left(
+    sandbox: Any, tmp_path: Path, use: str, place: str
+) -> None:
+    """Every virtual environment has one: it is a link again, and all the rest is there, before it and after."""
+    variables = await offered(sandbox, use, tmp_path, fails=LINKS)
+    sandbox.task(f"cd {place}; cat a/one z/two; readlink m/python m/python3 m/up; m/python3 -c 'print(3)'")
+    assert await sandbox.run(**variables) == 0
+    assert await sandbox.output() == "1\n2\n/usr/bin/python3\npython\n../../..\n3\n"
+    assert await sandbox.events("error") == []
+
+
+@pytest.mark.parametrize("use", ["offer", "restore"])
+async def test_what_can_not_be_laid_out_whole_is_not_laid_out(sandbox: Any, tmp_path: Path, use: str) -> None:
+    """An archive that turns out bad in its middle leaves nothing but the word of it; nor does one that clashes."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in ("a/one", "../out", "z/two"):
+            tar.addfile(tarfile.TarInfo(name))
+    variables = await offered(sandbox, use, tmp_path)
+    work = (await sandbox.put_aside(out.getvalue())).model_dump()
+    previous = json.loads((sandbox.state / "previous.json").read_text())
+    previous |= {"work": work, "transcript": None, "sandbox": sandbox.name}
+    (sandbox.state / "previous.json").write_text(json.dumps(previous))
+    sandbox.task("ls -A . $SANDHERD_PREVIOUS_DIR", files={"given": "here"})
+    assert await sandbox.run(**variables) == 0
+    assert "../out" in (await sandbox.event("error")).data.error
+    assert (await sandbox.output()).split() == [".:", "given", f"{tmp_path}/previous:", "attempt.json"]
+
+
+async def test_what_is_restored_replaces_no_folder_by_a_file(sandbox: Any, tmp_path: Path) -> None:
+    """Then nothing of it is restored, and that is said."""
+    variables = await offered(sandbox, "restore", tmp_path, fails="mkdir a; echo 1 > a/one; echo 2 > z; echo; exit 7")
+    sandbox.task("find . -type f", files={"z/given": "here"})
+    assert await sandbox.run(**variables) == 0
+    assert "work/z is a folder" in (await sandbox.event("error")).data.error
+    assert await sandbox.output() == "./z/given\n"
 
 
 async def test_an_attempt_goes_on_without_what_can_not_be_had(sandbox: Any, tmp_path: Path) -> None:

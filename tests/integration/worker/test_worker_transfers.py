@@ -122,10 +122,24 @@ async def test_a_folder_goes_in_and_comes_out(bare: Any) -> None:
     answer, content = await download(bare, "site")
     assert answer.kind == "folder"
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        found = {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]
+        found = {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]  # all are files
         links = {info.name: info.linkname for info in tar.getmembers() if info.issym()}
     assert found == {"css/a.css": b"new", "css/c.css": b"c", "index.html": b"<p>", "own": b"mine", "ü/b": b"b"}
     assert links == {"link": "/etc/passwd"}
+
+
+async def test_a_folder_goes_in_with_links_that_lead_out(bare: Any) -> None:
+    """They are links in the sandbox, and through none of them anything is written."""
+    files = {"a/one": b"1", "m/python": b"", "m/up": b"", "z/two": b"2"}
+    links = {"m/python": "/usr/bin/python3", "m/up": "../.."}
+    for _ in range(2):
+        assert (await upload(bare, "venv", archive(files, links), unpack=True)).files == 4
+        assert ((bare.work / "venv/a/one").read_bytes(), (bare.work / "venv/z/two").read_bytes()) == (b"1", b"2")
+        assert {name: str((bare.work / "venv" / name).readlink()) for name in links} == links
+    problem = await refusal(upload(bare, "venv", archive({"m/up/evil": b"x"}), unpack=True))
+    assert (problem.code, bool(problem.remedy)) == ("conflict", True)
+    assert not (bare.work / "evil").exists()
+    assert [entry.name for entry in bare.work.iterdir()] == ["venv"]
 
 
 async def test_a_large_folder_comes_out_through_artifacts(bare: Any) -> None:

@@ -1,10 +1,12 @@
 """Where the herd is: parameter, environment, context file, default."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from sandherd.client.cli.leaving import status_of
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import HerdError
 
@@ -75,3 +77,55 @@ def test_a_credential_that_is_none_names_the_remedy(tmp_path: Path) -> None:
         assert "SANDHERD_CREDENTIALS" in raised.value.line
     with pytest.raises(HerdError):
         holder(tmp_path / "absent.creds")
+
+
+def shown(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
+    """Value and source of each setting, as the command says."""
+    assert status_of([*words, "config", "show", "-o", "json"]) == 0
+    return {one["setting"]: (one["value"], one["source"]) for one in json.loads(capsys.readouterr().out)}
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said by the environment."""
+    for name in [name for name in os.environ if name.startswith(("SANDHERD_", "NATS_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_stacks_own_settings_file_holds_unless_another_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it says is shown, with where it comes from; of itself the stack knows better than the file."""
+    (tmp_path / "stack.yaml").write_text("max_attempts: 2\nproject: own\nnats_url: nats://other:9\nhome: /other\n")
+    (tmp_path / "mine.yaml").write_text("max_attempts: 5\n")
+    home = a_home(tmp_path, config=str(tmp_path / "stack.yaml"))
+    found = shown("--home", str(home), capsys=capsys)
+    assert found["config"] == (str(tmp_path / "stack.yaml"), "context")
+    assert (found["max_attempts"], found["project"]) == (("2", "yaml"), ("own", "yaml"))
+    assert found["nats_url"] == ("nats://stack:1", "context")
+    assert found["home"] == (str(home), "parameter")
+    assert Context.resolve(home=home, environ={}).project == "own"
+    given = shown("--home", str(home), "--config", str(tmp_path / "mine.yaml"), capsys=capsys)
+    assert (given["config"], given["max_attempts"]) == ((str(tmp_path / "mine.yaml"), "parameter"), ("5", "yaml"))
+    monkeypatch.setenv("SANDHERD_CONFIG", str(tmp_path / "mine.yaml"))
+    named = shown("--home", str(home), capsys=capsys)
+    assert (named["config"][1], named["project"]) == ("environment", ("default", "default"))
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_settings_file_that_is_gone_hinders_only_who_asks_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stack can be ended all the same; what the settings are is not guessed."""
+    home = a_home(tmp_path, config=str(tmp_path / "gone.yaml"))
+    assert Context.resolve(home=home, environ={}).nats_url == "nats://stack:1"
+    assert status_of(["--home", str(home), "config", "show"]) == 2
+    assert "gone.yaml" in (said := capsys.readouterr().err)
+    assert "--config" in said
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_settings_file_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a line all the same, for whoever looks for it."""
+    assert shown("--home", str(a_home(tmp_path)), capsys=capsys)["config"] == ("", "default")

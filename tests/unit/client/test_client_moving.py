@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import io
+import os
+import socket
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +58,7 @@ class Played:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer(request) if isinstance(answer, Callable) else answer  # type: ignore[arg-type]
+        return answer(request) if isinstance(answer, Callable) else answer  # type: ignore[arg-type]  # plays the service
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +93,7 @@ async def test_what_was_written_otherwise_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"small")
     service = Played(Upload=[written(sha256="0" * 64, size=5)])
     with source(tmp_path / "x", None) as given, pytest.raises(HerdError, match="not what was sent"):
-        await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]
+        await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # plays the service
 
 
 def pieces(*order: int) -> list[ArtifactPiece]:
@@ -104,7 +106,7 @@ async def test_pieces_come_in_any_order_and_twice() -> None:
     coming = FileRead(path="x", kind="file", size=len(DATA), done=False)
     service = Played(Download=[coming, found], DownloadChunk=list(pieces(2, 0, 0, 1)))
     out = io.BytesIO()
-    await download(service, "sbx-a", "x", out)  # type: ignore[arg-type]
+    await download(service, "sbx-a", "x", out)  # type: ignore[arg-type]  # plays the service
     assert out.getvalue() == DATA
     assert [asked.after for asked in service.asked if isinstance(asked, DownloadChunk)] == [0, 1, 2, 3]
     assert len({asked.transfer for asked in service.asked if isinstance(asked, Download)}) == 1
@@ -115,7 +117,7 @@ async def test_what_came_otherwise_is_an_error() -> None:
     found = FileRead(path="x", kind="file", size=len(DATA), sha256="0" * 64, artifact=REFERENCE)
     with pytest.raises(HerdError, match="not what the sandbox sent"):
         await download(
-            Played(Download=[found], DownloadChunk=list(pieces(0, 1, 2))),  # type: ignore[arg-type]
+            Played(Download=[found], DownloadChunk=list(pieces(0, 1, 2))),  # type: ignore[arg-type]  # plays the service
             "sbx-a",
             "x",
             io.BytesIO(),
@@ -123,7 +125,7 @@ async def test_what_came_otherwise_is_an_error() -> None:
     missing = HerdError.of(Code.NOT_FOUND, "piece 1 of 3 is missing")
     with pytest.raises(HerdError, match="piece 1 of 3"):
         await download(
-            Played(Download=[found], DownloadChunk=[missing]),  # type: ignore[arg-type]
+            Played(Download=[found], DownloadChunk=[missing]),  # type: ignore[arg-type]  # plays the service
             "sbx-a",
             "x",
             io.BytesIO(),
@@ -140,6 +142,51 @@ def test_a_file_over_the_cap_is_refused_while_it_is_read(tmp_path: Path, folder:
     ):
         pass
     assert raised.value.problem.code is Code.TOO_LARGE
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_what_is_no_file_is_refused_and_not_read(tmp_path: Path, kind: str) -> None:
+    """A pipe would never be opened, and a device never end."""
+    path = Path("/dev/zero") if kind == "device" else tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "socket":
+            listening.bind(str(path))
+        with pytest.raises(HerdError, match="neither a file nor a folder") as raised, source(path, None):
+            pass
+    assert (raised.value.problem.code, bool(raised.value.problem.remedy)) == (Code.INVALID_FIELD, True)
+
+
+async def test_a_file_without_a_size_is_read_once(tmp_path: Path) -> None:
+    """One of /proc has other content each time; and no more of it than the cap."""
+    service = Played(Upload=[lambda asked: written(sha256=asked.sha256, size=len(asked.data))])
+    with source(Path("/proc/self/stat"), 1 << 20) as given:
+        await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # plays the service
+    [asked] = service.asked
+    assert asked.data
+    assert hashlib.sha256(asked.data).hexdigest() == asked.sha256 == given.sha256
+    with pytest.raises(HerdError, match="3 bytes at the most"), source(Path("/proc/self/stat"), 3):
+        pass
+    (tmp_path / "empty").touch()
+    with source(tmp_path / "empty", 3) as given:
+        assert given.size == 0
+
+
+@pytest.mark.parametrize("content", [b"small", DATA])
+async def test_of_a_file_that_grows_meanwhile_what_was_there_is_sent(tmp_path: Path, content: bytes) -> None:
+    """As a log does: no byte more than its digest is of."""
+    (tmp_path / "log").write_bytes(content)
+    service = Played(
+        UploadChunk=[lambda asked: Held(index=asked.index)],
+        Upload=[lambda asked: written(sha256=asked.sha256, size=len(content))],
+    )
+    with source(tmp_path / "log", None) as given:
+        with (tmp_path / "log").open("ab") as log:
+            log.write(b"more")
+        await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # plays the service
+    sent = sorted((asked for asked in service.asked if isinstance(asked, UploadChunk)), key=lambda asked: asked.index)
+    assert (b"".join(asked.data for asked in sent) or service.asked[-1].data) == content
 
 
 def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -160,16 +207,14 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../out", "/tmp/out"])
 def test_an_archive_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
-    """What comes out of a sandbox is not trusted; nothing of it is left."""
+    """What comes out of a sandbox is not trusted; nothing of it is left, and it is said how else to have it."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        entry = tarfile.TarInfo("link" if name.startswith("/") else name)
-        entry.type = tarfile.SYMTYPE if name.startswith("/") else tarfile.REGTYPE
-        entry.linkname = name
-        archive.addfile(entry)
+        archive.addfile(tarfile.TarInfo(name))
     out.seek(0)
-    with pytest.raises(HerdError, match="can't be unpacked"):
+    with pytest.raises(HerdError, match="can't be unpacked") as raised:
         unpack(out, tmp_path / "back")
+    assert "tar cf" in raised.value.line
     assert not list(tmp_path.iterdir())
 
 
@@ -183,7 +228,7 @@ async def test_output_is_read_to_its_end() -> None:
     last = state("exited", exit_code=3, output=[ExecOutput(stream="stderr", data=b"b")], next_offset=2, complete=True)
     away = ServiceAwayError.named("spawner", "is not there")
     service = Played(Exec=[first], ExecStatus=[away, last])
-    execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]
+    execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]  # plays the service
     assert [(piece.stream, piece.data) async for piece in execution.output()] == [("stdout", b"a"), ("stderr", b"b")]
     assert [asked.offset for asked in service.asked[1:]] == [1, 1]
     assert execution.state == last
@@ -192,7 +237,7 @@ async def test_output_is_read_to_its_end() -> None:
 async def test_a_command_that_does_not_end_is_killed() -> None:
     """First as Ctrl-C would, then for good."""
     service = Played(Exec=[state("running")], ExecStatus=[state("running")], ExecKill=[state("running")])
-    execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]
+    execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]  # plays the service
     await execution.end(grace=0)
     assert [asked.signal for asked in service.asked if isinstance(asked, ExecKill)] == ["INT", "KILL"]
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from sandherd.contracts.names import SafeName, UnsafeNameError, derived_uuid, new_name, new_uuid, safe_name
 
 NAMES = TypeAdapter(SafeName)
-MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
+MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001  # on purpose
 HOSTILE = ["", "*", ">", "a.b", "a\n", "\na", "-a", "A", "é", "a٠", "a" * 64, "a b", "a*", "_inbox", "$sys", "a\0"]
 
 
@@ -103,4 +103,4 @@ def test_derived_uuids_are_in_order_of_time(at: datetime, later: timedelta, one:
 def test_a_derived_uuid_wants_to_know_the_zone() -> None:
     """A naive moment is an error, not a guess."""
     with pytest.raises(TypeError):
-        derived_uuid(datetime(2026, 1, 1), "fact")  # noqa: DTZ001
+        derived_uuid(datetime(2026, 1, 1), "fact")  # noqa: DTZ001  # on purpose

@@ -64,7 +64,7 @@ def test_a_cursor_of_another_question_is_refused(asked: AskEvents | AskTrajector
         read_cursor(asked, project, cursor, KINDS)
 
 
-@given(st.datetimes(datetime(1971, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC)), st.text())  # noqa: DTZ001
+@given(st.datetimes(datetime(1971, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC)), st.text())  # noqa: DTZ001  # zones follow
 def test_an_id_lies_in_the_partition_of_its_day(at: datetime, fact: str) -> None:
     """Whatever its random bits are, from the first to the last millisecond of the UTC day."""
     first, end = bounds(at.date())

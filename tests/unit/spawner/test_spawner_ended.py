@@ -29,7 +29,7 @@ def submission(**changes: object) -> Envelope[SubmitTask]:
         "continuous": {"validation": {"command": f"check {SECRET}"}, "completion_signal": SHORT},
         "files": {"key.txt": f"{SECRET} in a file"},
     }
-    spec = TaskSpec(**{**given, **changes})  # type: ignore[arg-type]
+    spec = TaskSpec(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
     return wrap(
         SubmitTask(task="task-1", spec=spec), SubmitTask.type, source="/sandherd/client/x", sequence=1, project="p1",
         subject="task-1", time=NOW,

@@ -1,6 +1,7 @@
 """Random histories of one task and its sandbox, through the very decisions that the spawner makes."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +43,7 @@ from spawner.tasks.terms import Terms
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 RULES = Rules(spawn_timeout=60, recovery_timeout=60, most_recoveries=3)
+STARTED = AgentStarted(timestamp=BEGIN, sdk="command", task="task-1", task_description_length=1)
 
 
 def submission(linger: int) -> Envelope[SubmitTask]:
@@ -55,8 +57,13 @@ def submission(linger: int) -> Envelope[SubmitTask]:
 class Life(RuleBasedStateMachine):
     """What may happen, in any order; the spawner may die between any two of its steps."""
 
-    @initialize(linger=st.sampled_from([0, 30]), attempts=st.sampled_from([1, 3]), ttl=st.sampled_from([200, 40_000]))
-    def begin(self, linger: int, attempts: int, ttl: int) -> None:
+    @initialize(
+        linger=st.sampled_from([0, 30]),
+        attempts=st.sampled_from([1, 3]),
+        ttl=st.sampled_from([200, 40_000]),
+        under_way=st.booleans(),
+    )
+    def begin(self, linger: int, attempts: int, ttl: int, under_way: bool) -> None:
         self.now = BEGIN
         self.ttl = ttl
         terms = Terms(max_attempts=attempts)
@@ -68,6 +75,11 @@ class Life(RuleBasedStateMachine):
         self.said: dict[str, list[dict[str, object]]] = {}
         self.moves: list[tuple[Any, Any]] = []
         self.settled = True
+        if under_way:
+            # What is possible only while its agent runs is seldom come to otherwise.
+            self.assign()
+            self.lead()
+            self.agent_says(STARTED)
 
     # --- the spawner ---------------------------------------------------------------------------------------------
 
@@ -163,7 +175,7 @@ class Life(RuleBasedStateMachine):
     @rule(
         data=st.sampled_from(
             [
-                AgentStarted(timestamp=BEGIN, sdk="command", task="task-1", task_description_length=1),
+                STARTED,
                 AgentCompleted(exit_code=0),
                 AgentFailed(error="exit status 1", error_type="exit_status", exit_code=1),
             ]
@@ -191,6 +203,13 @@ class Life(RuleBasedStateMachine):
         assert self.seen
         self.seen = Seen(self.seen.unit, alive=False, runs=self.seen.runs, end=RunEnd(code, out_of_memory=memory))
 
+    @precondition(lambda self: self.seen is not None and self.seen.alive and self.sandbox is not None)
+    @rule(frozen=st.booleans())
+    def asked_before(self, frozen: bool) -> None:
+        """What somebody asked its runtime for at some time takes effect only now."""
+        if self.sandbox and self.sandbox.state in {"running", "paused"}:
+            self.frozen = frozen
+
     @precondition(lambda self: self.seen is not None)
     @rule()
     def host_loses_it(self) -> None:
@@ -209,7 +228,8 @@ class Life(RuleBasedStateMachine):
     def next_step(self) -> Step:
         if self.sandbox is None:
             return Rest()
-        facts = Facts(self.sandbox, self.task, self.seen, self.now, settled=self.settled, leading_since=BEGIN)
+        seen = self.seen and replace(self.seen, frozen=self.frozen)
+        facts = Facts(self.sandbox, self.task, seen, self.now, settled=self.settled, leading_since=BEGIN)
         return lifecycle.next_step(facts, RULES)
 
     def do(self, step: Step) -> None:
@@ -288,10 +308,13 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def what_goes_on_is_not_frozen(self) -> None:
-        """Once its spawner has done all it can, nothing stands still that is to run, whenever it died before."""
+        """Once its spawner has done all it can, nothing stands still that is to run, nor the other way round.
+
+        Whenever it died before, and whatever takes effect late.
+        """
         sandbox = getattr(self, "sandbox", None)
-        if sandbox and self.frozen and self.seen and self.seen.alive and sandbox.state == "running":
-            assert sandbox.may_be_frozen
+        if sandbox and self.seen and self.seen.alive and self.frozen is not (sandbox.state == "paused"):
+            assert sandbox.state not in {"running", "paused"} or not isinstance(self.next_step(), Rest)
 
     @invariant()
     def nothing_unsaid_is_thrown_away(self) -> None:
@@ -324,7 +347,7 @@ class Life(RuleBasedStateMachine):
 
     def check(self, record: Record) -> None:
         said = {event["sequence"]: event for event in self.said[record.source]}
-        assert sorted(said) == list(range(1, record.sequence + 1))  # type: ignore[type-var]
+        assert sorted(said) == list(range(1, record.sequence + 1))  # type: ignore[type-var]  # all are numbers
         ids = {event["sequence"]: event["id"] for event in self.said[record.source]}
         assert all(ids[event["sequence"]] == event["id"] for event in self.said[record.source])
         ends = [event for event in said.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))]

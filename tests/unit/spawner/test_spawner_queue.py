@@ -9,6 +9,7 @@ import pytest
 
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
+from spawner.tasks.queue import Queue
 from spawner.tasks.room import Allowed
 from tests.unit.spawner.queueing import (
     AGE,
@@ -136,8 +137,16 @@ def test_limits_of_time_are_told_until_the_task_has_ended() -> None:
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 
+def asked_at_every_tick(queue: Queue) -> None:
+    """Beside whose turn it is."""
+    queue.doomed()
+    queue.overdue(BEGIN)
+    queue.oldest()
+    queue.wakes_at()
+
+
 def calls_of_decisions(waiting: int) -> int:
-    """How many functions are called for a hundred decisions."""
+    """How many functions are called for a hundred decisions, with all that the scheduler asks at every tick."""
     draw = random.Random(1)
     views = [
         task(f"t{number}", draw.random() * AGE, project=f"p{number % 20}", priority=draw.choice(PRIORITIES))
@@ -155,6 +164,7 @@ def calls_of_decisions(waiting: int) -> int:
         begun = queue.next(BEGIN)
         assert begun is not None
         begin(queue, begun)
+        asked_at_every_tick(queue)
         queue.remove_sandbox(key_of(sandbox(begun)))
         told(queue, begun.model_copy(update={"task": f"n{number}"}))
         sys.setprofile(None)
@@ -174,4 +184,5 @@ def test_what_comes_and_goes_leaves_nothing_behind() -> None:
         queue.remove_task(f"p1.t{number}")
     kept = sum(len(line) for line in queue._ready._lines.values())
     assert kept < 2000
+    assert len(queue._ready._ages) < 2000
     assert len(queue) == 1

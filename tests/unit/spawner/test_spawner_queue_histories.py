@@ -136,6 +136,14 @@ class Histories(RuleBasedStateMachine):
         }
 
     @invariant()
+    def the_same_has_waited_longest(self) -> None:
+        """Of those that could begin, whether there is room or not."""
+        now = after(self.now)
+        self.queue.next(now)
+        submitted = [view.submitted_at.timestamp() for view in self.plain.ready(now)]
+        assert self.queue.oldest() == min(submitted, default=None)
+
+    @invariant()
     def everybody_is_told_why_it_waits(self) -> None:
         """In words, and with its place among those that are ready."""
         now = after(self.now)

@@ -25,7 +25,7 @@ def plan(**changes: object) -> SandboxPlan:
         "unit": "sbx-1", "limits": Limits(),
         "joiner": "the joiner's seed", "nats_url": "nats://127.0.0.1:4222", "heartbeat_interval": 30, "stop_grace": 10,
     }  # fmt: skip
-    return SandboxPlan(**{**given, **changes})  # type: ignore[arg-type]
+    return SandboxPlan(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def test_a_line_of_stat_is_read_whatever_the_name() -> None:
@@ -52,7 +52,7 @@ def host(**changes: object) -> bubblewrap.Host:
         "etc": (("/etc/hosts", "/etc/hosts"),),
         "python": ("/opt/venv",), "masked": ("/proc/kcore",), "read_only": ("/proc/sys",), "hidden": (),
     }  # fmt: skip
-    return bubblewrap.Host(**{**given, **changes})  # type: ignore[arg-type]
+    return bubblewrap.Host(**{**given, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def pairs(line: list[str], option: str) -> list[tuple[str, str]]:
@@ -169,6 +169,10 @@ def test_control_groups_of_version_2(tmp_path: Path) -> None:
     assert (folder / "pids.max").read_text() == "9"
     (folder / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
     assert groups.kills("sbx-1") == 2
+    assert groups.told_frozen("sbx-1") is None
+    for frozen in (True, False):
+        groups.set_frozen("sbx-1", frozen)
+        assert groups.told_frozen("sbx-1") is frozen
 
 
 def test_names_lead_nowhere_else(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def sandbox(name: str, state: SandboxState, **changes: object) -> SandboxView:
     return view.model_copy(update=changes)
 
 
-def known(view: object, *, unsaid: bool = False) -> Known:  # type: ignore[type-arg]
+def known(view: object, *, unsaid: bool = False) -> Known:  # type: ignore[type-arg]  # any view
     return Known(1, view, unsaid)
 
 

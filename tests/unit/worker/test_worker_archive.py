@@ -1,5 +1,6 @@
 """Archives of folders: what goes in comes out, and nothing leads out."""
 
+import gzip
 import io
 import os
 import tarfile
@@ -15,7 +16,7 @@ LIMIT = 1 << 20
 
 def packed(root: Path, **how: object) -> io.BytesIO:
     out = io.BytesIO()
-    pack(root, out, **{"limit": LIMIT, **how})  # type: ignore[arg-type]
+    pack(root, out, **{"limit": LIMIT, **how})  # type: ignore[arg-type]  # fields by name
     out.seek(0)
     return out
 
@@ -113,7 +114,7 @@ def test_limits_are_kept(tmp_path: Path) -> None:
         [("/evil", tarfile.REGTYPE, "x")],
         [("a/../../evil", tarfile.REGTYPE, "x")],
         [("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "x")],
-        [("out", tarfile.SYMTYPE, "/etc")],
+        [("out", tarfile.SYMTYPE, "/etc"), ("out", tarfile.REGTYPE, "x")],
         [("out", tarfile.LNKTYPE, "../../x")],
         [("device", tarfile.CHRTYPE, "")],
     ],
@@ -128,6 +129,60 @@ def test_what_leads_out_is_refused(tmp_path: Path, entries: list[tuple[str, byte
     assert refusal.value.problem.code is Code.REFUSED
     assert not (tmp_path / "evil").exists()
     assert not (tmp_path / "deep/evil").exists()
+
+
+def test_a_link_becomes_a_link_wherever_it_leads(tmp_path: Path) -> None:
+    """As in every virtual environment; what comes after it is unpacked, too, and nothing is written through it."""
+    archive = made(
+        ("a/one", tarfile.REGTYPE, "1"),
+        ("m/python", tarfile.SYMTYPE, "/usr/bin/python3"),
+        ("m/python3", tarfile.SYMTYPE, "python"),
+        ("m/far", tarfile.SYMTYPE, "../../elsewhere"),
+        ("m/round", tarfile.SYMTYPE, "round"),
+        ("z/two", tarfile.REGTYPE, "2"),
+    )
+    assert unpack(archive, tmp_path, LIMIT) == 6
+    assert ((tmp_path / "a/one").read_text(), (tmp_path / "z/two").read_text()) == ("1", "2")
+    links = {path.name: str(path.readlink()) for path in (tmp_path / "m").iterdir()}
+    assert links == {"python": "/usr/bin/python3", "python3": "python", "far": "../../elsewhere", "round": "round"}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [("a", tarfile.REGTYPE, "x"), ("a", tarfile.SYMTYPE, "b")],
+        [("a/b", tarfile.REGTYPE, "x"), ("a", tarfile.SYMTYPE, "/etc")],
+        [("a/b", tarfile.SYMTYPE, "x"), ("a", tarfile.SYMTYPE, "/etc")],
+        [("a", tarfile.REGTYPE, "x"), ("a/b", tarfile.SYMTYPE, "x")],
+    ],
+    ids=range(4),
+)
+def test_what_is_a_link_and_something_else_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, str]]) -> None:
+    """In whichever order they come: no archive of ours has that."""
+    with pytest.raises(ContractError) as refusal:
+        unpack(made(*entries), tmp_path, LIMIT)
+    assert refusal.value.problem.code is Code.INVALID_FIELD
+
+
+def nameless() -> bytes:
+    """An archive with a name that can't be one."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a")
+        info.pax_headers = {"path": "a\0b"}
+        tar.addfile(info)
+    return out.getvalue()
+
+
+HALF = gzip.compress(made(("a", tarfile.REGTYPE, "x" * 50_000)).getvalue()[:25_000])
+
+
+@pytest.mark.parametrize("content", [HALF + b"garbage", HALF + HALF[:10] + b"\x07" * 10, nameless()], ids=range(3))
+def test_damage_is_told_whatever_python_calls_it(tmp_path: Path, content: bytes) -> None:
+    """In the compressed bytes, between them, and in a name."""
+    with pytest.raises(ContractError) as refusal:
+        unpack(io.BytesIO(content), tmp_path, LIMIT)
+    assert refusal.value.problem.code is Code.INVALID_FIELD
 
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:
@@ -201,3 +256,26 @@ def test_what_vanishes_meanwhile_is_not_missed(tmp_path: Path) -> None:
         return False
 
     assert pack(tmp_path, io.BytesIO(), limit=LIMIT, skips=skips) == Packed(files=1)
+
+
+def test_a_first_name_that_vanishes_takes_no_second_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of two names is packed under the one that is left, and the archive can be unpacked."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    (source / "a").write_text("x")
+    (source / "b").hardlink_to(source / "a")
+    really = os.open
+
+    def vanishing(path: str, *rest: int, **how: int) -> int:
+        if str(path).endswith("/a"):
+            (source / "a").unlink()
+        return really(path, *rest, **how)
+
+    out = io.BytesIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", vanishing)
+        assert pack(source, out, limit=LIMIT) == Packed(files=1)
+    out.seek(0)
+    assert unpack(out, target, LIMIT) == 1
+    assert (target / "b").read_text() == "x"

@@ -75,6 +75,15 @@ def test_a_path_that_leads_out_is_refused_clearly(tree: Path, path: str) -> None
     assert (problem.code, problem.field, bool(problem.remedy)) == (Code.REFUSED, "path", True)
 
 
+@pytest.mark.parametrize("path", ["new/../../x", "new/more/../x", "a/new/../../.."])
+def test_a_refused_path_leaves_no_folder_behind(tree: Path, path: str) -> None:
+    """There is no way back out of a folder that is not there, and none is made for it."""
+    before = sorted(tree.rglob("*"))
+    with pytest.raises(ContractError):
+        real(tree, path, make=True)
+    assert sorted(tree.rglob("*")) == before
+
+
 def test_a_folder_that_is_moved_meanwhile_does_not_lead_elsewhere(tree: Path, tmp_path: Path) -> None:
     """`..` goes back to the folder that was come from, wherever the one after it may be by now."""
     with Beneath(tree).place("a/b/c") as (folder, name):

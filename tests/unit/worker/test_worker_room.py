@@ -4,11 +4,13 @@ import asyncio
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from sandherd.contracts.commands import SandboxSpec
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.requests import Reply
 from sandherd.contracts.requests.worker import (
     WorkerDownload,
@@ -20,6 +22,7 @@ from sandherd.contracts.requests.worker import (
 )
 from sandherd_worker.access import commands as of_commands
 from sandherd_worker.access import transfers as of_transfers
+from sandherd_worker.access.pieces import Exchange
 from sandherd_worker.access.room import MOST_AT_ONCE, Room
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.families import Families
@@ -130,13 +133,35 @@ async def test_the_oldest_answers_are_let_go(room: Room, monkeypatch: pytest.Mon
     assert not (tmp_path / "work/f3").exists()
 
 
+async def test_what_could_not_be_done_just_now_is_done_anew(
+    room: Room, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The refusal is no answer that is kept: the same transfer, asked for again, is begun again."""
+    ways = [ContractError(Code.UNAVAILABLE, "the broker is away"), None]
+
+    async def fetch(_self: Exchange, _reference: Any, _owner: str, file: IO[bytes], *_: Any) -> None:
+        if (trouble := ways.pop(0)) is not None:
+            raise trouble
+        file.write(b"x")
+
+    monkeypatch.setattr(Exchange, "fetch", fetch)
+    digest = hashlib.sha256(b"x").hexdigest()
+    reference = ArtifactRef(artifact="upl-1", subject="x", size=1, sha256=digest, chunks=1)
+    question = WorkerUpload(path="a", artifact=reference, sha256=digest, transfer="trf-1", max_bytes=10)
+    refusal = (await ask(room, question)).error
+    assert refusal is not None
+    assert refusal.code == "unavailable"
+    assert (await answer(room, question)).size == 1
+    assert (tmp_path / "work/a").read_bytes() == b"x"
+
+
 async def test_kept_bytes_are_bounded(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers with bytes in them are let go earlier."""
     monkeypatch.setattr(of_transfers, "_KEPT_BYTES", 1000)
     await ask(room, put("a", b"x" * 600, "trf-0"))
     for number in range(1, 6):
         await ask(room, WorkerDownload(path="a", transfer=f"trf-{number}", max_bytes=1 << 20))
-    transfers = room._handlers[WorkerUpload].__self__  # type: ignore[index,union-attr]
+    transfers = room._handlers[WorkerUpload].__self__  # type: ignore[index,union-attr]  # private
     assert sum(transfer.weight for transfer in transfers._known.values()) <= 1600
 
 

@@ -38,7 +38,7 @@ async def test_the_pieces_come_before_the_event_that_names_them(
     archive = b"".join(record.payload for record in records(spool)[:3])
     assert (reference.size, reference.chunks) == (len(archive), 3)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        assert tar.extractfile("a").read() == content  # type: ignore[union-attr]
+        assert tar.extractfile("a").read() == content  # type: ignore[union-attr]  # is a file
 
 
 async def test_what_git_ignores_is_left_out_and_what_git_keeps_is_not(

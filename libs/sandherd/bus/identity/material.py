@@ -1,8 +1,8 @@
-"""The keys of one herd on disk: made once, read by whoever mints with them.
+"""The keys of one herd on disk, in its identity's directory: made once, read by whoever mints with them.
 
-    <identity>/root/     keys that only setting up needs: operator, accounts, and those that sign services and people
-    <identity>/spawner/  what the spawner holds: keys for workers, joiners and the next token of their account
-    <identity>/broker/   tokens that the broker is started with; nothing secret
+    root     keys that only setting up needs: operator, accounts, and those that sign services and people
+    spawner  what the spawner holds: keys for workers, joiners and the next token of their account
+    broker   tokens that the broker is started with; nothing secret
 
 Every directory is 0700 and every file 0600.
 """

@@ -38,7 +38,10 @@ def place(
     ] = None,
     home: Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The local stack's directory.")] = None,
     config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="A YAML file with settings; else SANDHERD_CONFIG.")
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="A YAML file with settings; else SANDHERD_CONFIG, else the stack's."
+        ),
     ] = None,
 ) -> None:
     """Run herds of coding agents in sandboxes, and see, keep and steer everything they do."""

@@ -15,7 +15,10 @@ def config() -> None:
 
 @app.command("show", epilog=example("sandherd config show", "sandherd config show -o json"))
 def show_config(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Every setting with its value and source: parameter, environment, the stack's context, or default."""
+    """Every setting with its value and source.
+
+    That is parameter, environment, yaml (the file in the first line), the stack's context, or default.
+    """
     from sandherd.client.cli.printing import answer
     from sandherd.client.cli.settled import settled
 

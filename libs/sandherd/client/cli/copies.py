@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Any, Final, Self
 from sandherd.bus.permissions import SANDBOX_PREFIX
 from sandherd.client import archiving
 from sandherd.client.cli import printing
+from sandherd.client.cli.leaving import complain
 from sandherd.client.cli.options import Format
 from sandherd.client.cli.talking import Work
 from sandherd.client.errors import HerdError, checked_name
@@ -22,6 +24,7 @@ from sandherd.contracts.requests import FileEntry
 HEADER = ("KIND", "MODE", "SIZE", "MODIFIED", "PATH")
 _WIDTH: Final = 24
 _MIB: Final = 1 << 20
+_MOST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,24 @@ async def _take(herd: Herd, giver: There, target: Path, output: Format, *, recur
         if found.kind == "folder":
             if not recursive:
                 raise _wrong(f"{giver.path} is a folder", "copy it with -r")
-            archiving.unpack(out.file, local)
+            _tell_left_out(archiving.unpack(out.file, local))
         else:
             _keep(out, local, found.mode)
     return _tell(output, str(local), found.size, found.sha256 or "")
+
+
+def _tell_left_out(links: Sequence[tuple[str, str]]) -> None:
+    """One line for links that were not made here, because they lead to what is not of the folder."""
+    if not links:
+        return
+    shown = ", ".join(_in_one_line(f"{name[:200]} -> {target[:200]}") for name, target in links[:_MOST_SHOWN])
+    more = f" and {len(links) - _MOST_SHOWN} more" if len(links) > _MOST_SHOWN else ""
+    what = "a link that may lead" if len(links) == 1 else f"{len(links)} links that may lead"
+    complain(f"left out {what} out of the folder: {shown}{more}")
+
+
+def _in_one_line(text: str) -> str:
+    return printing.safe(" ".join(text.split()))
 
 
 def _keep(out: Any, local: Path, mode: int) -> None:

@@ -51,8 +51,10 @@ def _expected(error: Exception, arguments: Sequence[str]) -> int:
     if not isinstance(error, HerdError):
         raise error
     misused = error.problem.code in _MISUSE
-    remedy = f"; see `sandherd {_command(arguments)}--help`" if misused else "; look with `sandherd doctor`"
-    complain(error.line if error.problem.remedy else error.line + remedy)
+    remedy = f"see `sandherd {_command(arguments)}--help`" if misused else "look with `sandherd doctor`"
+    if error.problem.code == "conflict":
+        remedy = "see how it stands with `sandherd sandboxes get` or `sandherd tasks get`"
+    complain(error.line if error.problem.remedy else f"{error.line}; {remedy}")
     return MISUSED if misused else FAILED
 
 

@@ -39,7 +39,7 @@ class Place:
     credentials: Path | None = None
     home: Path | None = None
     config: Path | None = None
-    """The settings file; without it, the one that `SANDHERD_CONFIG` names."""
+    """The settings file; without it, the one that `SANDHERD_CONFIG` names, else that of the stack of this home."""
 
 
 def _safe_task(name: str) -> str:

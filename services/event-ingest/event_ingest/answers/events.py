@@ -119,13 +119,13 @@ async def _of_task(connection: Connection, project: str | None, task: str) -> _P
 
 
 async def _of_source(connection: Connection, project: str | None, source: str) -> _Pairs | None:
-    spoke_of = f"select project, entity from sources where source = $1 limit {MOST_BRANCHES + 1}"  # noqa: S608
+    spoke_of = f"select project, entity from sources where source = $1 limit {MOST_BRANCHES + 1}"  # noqa: S608  # no value in it
     pairs = await _pairs(connection, spoke_of, project, source)
     return pairs if len(pairs) <= MOST_BRANCHES else None
 
 
 async def _pairs(connection: Connection, statement: str, project: str | None, name: str) -> _Pairs:
     """What the statement finds for a name, in one project or in all."""
-    bound = f"select * from ({statement}) as found (project, name) where $2::text is null or project = $2"  # noqa: S608
+    bound = f"select * from ({statement}) as found (project, name) where $2::text is null or project = $2"  # noqa: S608  # no value in it
     rows: list[Any] = await connection.fetch(bound, name, project)
     return [(row["project"], row["name"]) for row in rows]

@@ -71,6 +71,16 @@ class Groups:
             return (self.freezer / sandbox / "freezer.state").read_text().strip() == "FROZEN"
         return False
 
+    def told_frozen(self, sandbox: str) -> bool | None:
+        """Whether the kernel was told to freeze them last, and not to let them go on; None without such a group."""
+        if self.freezer is None:
+            return None
+        with suppress(OSError):
+            if self.version == 2:
+                return (self.freezer / sandbox / "cgroup.freeze").read_text().strip() == "1"
+            return (self.freezer / sandbox / "freezer.self_freezing").read_text().strip() == "1"
+        return None
+
     def kills(self, sandbox: str) -> int:
         """How many processes of a sandbox the kernel has killed for want of memory."""
         if not self.memory:

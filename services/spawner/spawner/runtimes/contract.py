@@ -120,6 +120,8 @@ class Seen:
     """Whose it is, by what it was labelled with when it was made."""
     since: float = 0.0
     """When it was made, in seconds since 1970; always the same for the same sandbox."""
+    frozen: bool | None = None
+    """Whether it stands still, or is about to, because its runtime was asked for that; None where that is not known."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ class Ending:
         inits = [init for outer in below for init in processes.children(outer)]
         return next((worker for init in inits if (worker := processes.worker_below(init))), None)
 
+    def first(self, place: Place) -> list[int]:
+        """What its shim has started, if it lives: the oldest process of the sandbox."""
+        return [pid for claim in self._living(place) for pid in processes.children(claim.pid)]
+
     async def end_all(self, place: Place) -> None:
         """Kill until nothing is left: first all but the shim, so that it can write down how the worker ended.
 

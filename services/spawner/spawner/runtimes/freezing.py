@@ -42,6 +42,16 @@ class Freezing:
             if (process := processes.find(pid)) and processes.is_stopped(pid):
                 process.signal(signal.SIGCONT)
 
+    def is_told(self, place: Place) -> bool | None:
+        """Whether it stands still or was told to; None if that can't be known.
+
+        Where there is no freezer, the first that is told stands for all: no agent can tell it, if it is isolated.
+        """
+        if self.groups.freezer:
+            return self.groups.told_frozen(place.name)
+        first = self.ending.first(place)
+        return all(processes.is_stopped(pid) and not processes.is_zombie(pid) for pid in first) if first else None
+
     def _tell_to_stand_still(self, place: Place) -> None:
         if self.groups.freezer:
             try:

@@ -1,10 +1,10 @@
-"""Where the process runtime keeps a sandbox on the host.
+"""Where the process runtime keeps a sandbox on the host, in a directory with its name.
 
-- `<root>/<sandbox>/work/`: the agent's work tree
-- `<root>/<sandbox>/state/`: what the worker needs and keeps: joiner.creds, task.json, spool
-- `<root>/<sandbox>/home/`: HOME in the sandbox
-- `<root>/<sandbox>/previous/`: where its worker lays out what the attempt before has left
-- `<root>/<sandbox>/run/<n>/`: what the runtime knows of the n-th run of the worker; never visible inside
+- `work`: the agent's work tree
+- `state`: what the worker needs and keeps: joiner.creds, task.json, spool
+- `home`: HOME in the sandbox
+- `previous`: where its worker lays out what the attempt before has left
+- `run/<n>`: what the runtime knows of the n-th run of the worker; never visible inside
 """
 
 import os

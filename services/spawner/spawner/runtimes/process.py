@@ -127,7 +127,9 @@ class ProcessRuntime:
         runs = [run for run in place.runs() if run.claim.exists()]
         alive = self._shim(place) is not None
         seen = Seen(unit, alive, runs=len(runs), project=place.read_label(), since=int(place.folder.stat().st_ctime))
-        if not runs or alive:
+        if alive:
+            return replace(seen, frozen=self.freezing.is_told(place))
+        if not runs:
             return seen
         end = RunEnd(
             shim.read_exit(runs[-1]),

@@ -1,6 +1,5 @@
 """What is asked of sandboxes durably: make one without a task, pause, resume, extend, end."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -22,15 +21,15 @@ from sandherd.contracts.specs import Limits
 from sandherd.telemetry import logs
 from sandherd.telemetry.traces import new_traceparent
 from spawner.live import Live
+from spawner.records.store import Held
 from spawner.refusing import may_come, refusal_event
 from spawner.resolving import Menu, Refusal, project_refusal, resolve
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes import asking, decisions
+from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.record import SandboxRecord
 
 Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]
-Lacking = Callable[[str, str], str | None]
-"""Why there is no room for one more of this project in this runtime, in words; None if there is."""
 Claim = Callable[[str, str | None, str, Limits, datetime], Awaitable[str | None]]
 """Claims a unit of the pool for the sandbox of a key: `pool.Pool.claim`."""
 _log: Final = logs.get("commands")
@@ -40,15 +39,14 @@ class SandboxCommands:
     """Obeys the commands about sandboxes. What can't be done is said as `sandbox.refused`, to whoever waits for it."""
 
     def __init__(
-        self, bus: Bus, live: Live, *, runtimes: Mapping[str, Runtime], menu: Menu, lacking: Lacking, claim: Claim
+        self, bus: Bus, live: Live, *, runtimes: Mapping[str, Runtime], menu: Menu, admission: Admission, claim: Claim
     ) -> None:
         self._bus = bus
         self._live = live
         self._runtimes = runtimes
         self._menu = menu
-        self._lacking = lacking
+        self._admission = admission
         self._claim = claim
-        self._one_at_a_time = asyncio.Lock()
 
     async def obey(self, command: Envelope[Any], delivery: Delivery) -> Outcome:
         """One command, to its end."""
@@ -68,30 +66,29 @@ class SandboxCommands:
         if isinstance(resolved, Refusal):
             return await self._refuse(command, resolved, delivery)
         record = asking.requested_alone(command, resolved, self._menu, self._live.now(), new_traceparent())
-        # One at a time, or several would find the last free place.
-        async with self._one_at_a_time:
-            held = await self._live.sandboxes.load(record.key)
-            if held is None:
-                refused = self._no_place(record)
-                if refused:
-                    return await self._refuse(command, refused, delivery)
-                held, _ = await self._live.sandboxes.create(await self._of_pool(record))
+        held = await self._live.sandboxes.load(record.key) or await self._make(record)
+        if isinstance(held, Refusal):
+            return await self._refuse(command, held, delivery)
         if not asking.same_sandbox(held.record, command, resolved):
             return await self._refuse(command, asking.taken(asked.sandbox), delivery)
         await self._live.flush_sandbox(held)
         return DONE
 
+    async def _make(self, record: SandboxRecord) -> Held[SandboxRecord] | Refusal:
+        """Make it, or say why it can't be made beside those that are there."""
+        # Looked at first: whoever is admitted and makes nothing keeps the others waiting.
+        if any(view.sandbox == record.sandbox for view in self._live.sandbox_index.views()):
+            return asking.taken(record.sandbox)
+        async with self._admission.admit(record) as lacking:
+            if lacking:
+                return Refusal(f"there is no room: {lacking}", "sandbox")
+            held, _ = await self._live.sandboxes.create(await self._of_pool(record))
+            return held
+
     async def _of_pool(self, record: SandboxRecord) -> SandboxRecord:
         """The same in a sandbox that was started beforehand, if one of its kind waits."""
         unit = await self._claim(record.key, record.profile, record.runtime, record.limits, record.requested_at)
         return record.model_copy(update={"unit": unit}) if unit else record
-
-    def _no_place(self, record: SandboxRecord) -> Refusal | None:
-        """Why it can't be made beside those that are there, or None."""
-        if any(view.sandbox == record.sandbox for view in self._live.sandbox_index.views()):
-            return asking.taken(record.sandbox)
-        no_room = self._lacking(record.project, record.runtime)
-        return Refusal(f"there is no room: {no_room}", "sandbox") if no_room else None
 
     async def _change(self, command: Envelope[SandboxCommand], delivery: Delivery) -> Outcome:
         refusals: list[Refusal] = []

@@ -140,9 +140,11 @@ def _unwanted(facts: Facts) -> Step | None:
 
 
 def _why_left(task: TaskRecord, sandbox: SandboxRecord) -> str:
-    """Why its task has gone on without it."""
-    failed_here = task.previous is not None and task.previous.sandbox == sandbox.sandbox
-    return (task.previous.error_type if failed_here and task.previous else None) or "superseded"
+    """Why its task has gone on without it, or has ended before it was ever in it."""
+    if task.previous and task.previous.sandbox == sandbox.sandbox:
+        return task.previous.error_type or "superseded"
+    ended_here = task.ended and task.attempt == sandbox.attempt
+    return (task.error_type if ended_here else None) or "superseded"
 
 
 def _while_alive(facts: Facts, rules: Rules) -> Step:
@@ -163,13 +165,13 @@ def _while_alive(facts: Facts, rules: Rules) -> Step:
 
 
 def _freezing(facts: Facts) -> Step | None:
-    """Freeze it, or let it go on, if somebody wants that."""
+    """Freeze it, or let it go on, if somebody wants that; once more, if something else has taken effect since."""
     sandbox = facts.sandbox
-    if sandbox.pause_wanted and sandbox.state is SandboxState.RUNNING:
-        return Pause()
-    if not sandbox.pause_wanted and (sandbox.may_be_frozen or sandbox.state is SandboxState.PAUSED):
-        return Resume()
-    return None
+    frozen = facts.seen.frozen if facts.seen else None
+    running, paused = sandbox.state is SandboxState.RUNNING, sandbox.state is SandboxState.PAUSED
+    if sandbox.pause_wanted:
+        return Pause() if running or (paused and frozen is False) else None
+    return Resume() if paused or sandbox.may_be_frozen or (running and frozen) else None
 
 
 def _lost(facts: Facts, verdict: Step) -> Step:

@@ -31,6 +31,8 @@ class Ready:
         self._heads: dict[str, list[Place]] = {}
         self._listed: dict[Line, Place] = {}
         """The place by which a line stands among the heads."""
+        self._ages: list[tuple[float, str]] = []
+        """A heap as well: when each was submitted."""
         self._pushed = 0
         self._ranked: list[Place] | None = None
 
@@ -72,13 +74,21 @@ class Ready:
         return bisect.bisect_left(self._ranked, place)
 
     def oldest(self) -> float | None:
-        """When the one was submitted that was submitted first. Looks at all of them."""
-        return min((place[1] for _, place in self._places.values()), default=None)
+        """When the one was submitted that was submitted first."""
+        ages = self._ages
+        while ages and not self._is_ready_since(*ages[0]):
+            heapq.heappop(ages)
+        return ages[0][0] if ages else None
+
+    def _is_ready_since(self, submitted: float, key: str) -> bool:
+        _, place = self._places.get(key, (None, None))
+        return place is not None and place[1] == submitted
 
     def _push(self, runtime: str, place: Place) -> None:
         line = (runtime, place[2])
         self._pushed += 1
         heapq.heappush(self._lines.setdefault(line, []), place)
+        heapq.heappush(self._ages, (place[1], _key(place)))
         self._heads.setdefault(runtime, [])
         self._list(line)
 
@@ -119,7 +129,7 @@ class Ready:
 
     def _rebuild(self) -> None:
         """Drop all that is not true any more. It costs as much as was put in since the last time."""
-        self._lines, self._listed, self._heads, self._pushed = {}, {}, {}, 0
+        self._lines, self._listed, self._heads, self._ages, self._pushed = {}, {}, {}, [], 0
         for runtime, place in self._places.values():
             self._push(runtime, place)
 

@@ -14,6 +14,7 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, TaskState
 from sandherd.telemetry import logs
 from spawner.live import Live, task_key
 from spawner.records.store import Held
+from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.keeper import FOR_NOW
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
@@ -44,6 +45,7 @@ class Scheduler:
         queue: Queue,
         lease: Lease,
         *,
+        admission: Admission,
         intend: Intend,
         assigned: Callable[[str], None],
         settled: Callable[[], Awaitable[bool]],
@@ -52,6 +54,7 @@ class Scheduler:
         self._live = live
         self._queue = queue
         self._lease = lease
+        self._admission = admission
         self._intend = intend
         self._assigned = assigned
         self._interval = interval
@@ -132,8 +135,9 @@ class Scheduler:
             return
         self._check_token(held.record, fence)
         intent = await self._intend(held.record, sandbox_name(held.record), now)
-        self._lease.check()
-        sandbox, _ = await self._live.sandboxes.create(intent)
+        sandbox = await self._make(intent)
+        if sandbox is None:
+            return
 
         def decide(record: TaskRecord) -> TaskRecord:
             waits = record.state is TaskState.PENDING and record.attempt == sandbox.record.attempt
@@ -143,6 +147,14 @@ class Scheduler:
         self._measure(held.record, now)
         # Made first, told after: what it says goes out while the worker starts.
         self._assigned(sandbox.record.key)
+
+    async def _make(self, intent: SandboxRecord) -> Held[SandboxRecord] | None:
+        """The sandbox's record, or None if there is no room for it. What a scheduler before us made has its room."""
+        async with self._admission.admit(intent) as lacking:
+            if lacking:
+                return await self._live.sandboxes.load(intent.key)
+            self._lease.check()
+            return (await self._live.sandboxes.create(intent))[0]
 
     async def _assign(self, held: Held[TaskRecord], decide: Callable[[TaskRecord], TaskRecord], fence: int) -> None:
         """Over what was read, as a rule; what was published in between is only a newer state of the same."""

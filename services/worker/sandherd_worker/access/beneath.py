@@ -123,11 +123,22 @@ class _Walk:
     def _descend(self, part: str) -> None:
         try:
             if self._make:
-                with suppress(FileExistsError):
-                    os.mkdir(part, _NEW_FOLDER, dir_fd=self.folder)
+                self._made(part)
             self._open.append(os.open(part, _FOLDER, dir_fd=self.folder))
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and ".." in self._left:
+                raise refused(self._path, "goes back out of a folder that is not there", field=self._field) from None
             raise _trouble(self._path, error, self._field) from None
+
+    def _made(self, part: str) -> None:
+        """Make the folder if it is not there. Nobody can come back out of what was not there, as for the system."""
+        try:
+            os.stat(part, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            if ".." in self._left:
+                raise
+            with suppress(FileExistsError):
+                os.mkdir(part, _NEW_FOLDER, dir_fd=self.folder)
 
 
 def _trouble(path: str, error: OSError, field: str) -> ContractError:

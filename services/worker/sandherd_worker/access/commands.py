@@ -104,7 +104,10 @@ class Commands:
         command = self._known.get(name)
         if command is None:
             raise ContractError(
-                Code.NOT_FOUND, f"there is no command {name} in this sandbox, or it is not kept any more", field="exec"
+                Code.NOT_FOUND,
+                f"there is no command {name} in this sandbox, or it is not kept any more",
+                field="exec",
+                remedy=f"`sandherd events {self._parts.who.sandbox} --type agent.exec_started` shows them",
             )
         return command
 

@@ -39,7 +39,7 @@ class Launched:
         for pipe, reader in ((self._process.stdout, self.stdout), (self._process.stderr, self.stderr)):
             protocol = asyncio.StreamReaderProtocol(reader)
             # mypy can't infer a lambda whose default binds the loop's variable.
-            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]
+            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]  # mypy infers no default of a lambda
             self._transports.append(transport)
 
     def close(self) -> None:

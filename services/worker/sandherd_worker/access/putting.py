@@ -4,22 +4,20 @@ import asyncio
 import hashlib
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.access import AgentFileUploaded
 from sandherd.contracts.requests.access import FileWritten
 from sandherd.contracts.requests.worker import WorkerUpload
-from sandherd_worker.access.beneath import Beneath, opened, refused, trouble
+from sandherd_worker.access.beneath import Beneath, refused, trouble
 from sandherd_worker.access.pieces import Exchange
-from sandherd_worker.archive import unpack
 from sandherd_worker.ignore import UNFINISHED
+from sandherd_worker.laying import lay
 from sandherd_worker.parts import Parts
 
 if TYPE_CHECKING:
@@ -76,21 +74,8 @@ class Putting:
         file.flush()
 
     def _unpack(self, file: IO[bytes], path: str, limit: int) -> int:
-        """Unpack beside the folder's place, then move it there; into a folder that is there, file by file."""
         with self._beneath.place(path, make=True) as (folder, name):
-            staging = f"{UNFINISHED}{secrets.token_hex(8)}"
-            os.mkdir(staging, 0o755, dir_fd=folder)
-            try:
-                with opened(folder, staging, path) as inside:
-                    files = unpack(file, Path(f"/proc/self/fd/{inside}"), limit)
-                if name != "." and not _exists(folder, name):
-                    os.rename(staging, name, src_dir_fd=folder, dst_dir_fd=folder)
-                else:
-                    with opened(folder, staging, path) as source, opened(folder, name, path) as target:
-                        _merge(source, target, path)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True, dir_fd=folder)
-        return files
+            return lay(file, folder, name, path, limit)
 
 
 @contextmanager
@@ -109,28 +94,6 @@ def _part(folder: int) -> Iterator[tuple[str, IO[bytes]]]:
 def _finish(file: IO[bytes], mode: int) -> None:
     os.fchmod(file.fileno(), mode)
     os.fsync(file.fileno())
-
-
-def _merge(source: int, target: int, path: str) -> None:
-    """Move all that is in one folder into another; each file is replaced whole. Raises `ContractError`, `OSError`."""
-    for name in os.listdir(source):
-        if not _is_folder(source, name):
-            if _is_folder(target, name):
-                raise refused(f"{path}/{name}", "is a folder here and a file in the archive", code=Code.CONFLICT)
-            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
-        elif not _exists(target, name):
-            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
-        else:
-            with opened(source, name, path) as inner, opened(target, name, path) as outer:
-                _merge(inner, outer, f"{path}/{name}")
-
-
-def _exists(folder: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _is_folder(folder: int, name: str) -> bool:

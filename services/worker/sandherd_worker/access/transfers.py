@@ -99,7 +99,7 @@ class Transfers:
         progress = Progress()
         working = asyncio.ensure_future(work(progress))
         transfer = self._known[name] = _Transfer(fields, working, progress)
-        working.add_done_callback(lambda _: _end(transfer))
+        working.add_done_callback(lambda _: self._end(name, transfer))
         return transfer
 
     async def _answer(self, transfer: _Transfer, seconds: float) -> BaseModel | None:
@@ -112,6 +112,16 @@ class Transfers:
         answer: BaseModel = transfer.working.result()
         return answer
 
+    def _end(self, name: str, transfer: _Transfer) -> None:
+        """Keep what came of it; but what could not be done just now is done anew when it is asked for again."""
+        transfer.ended_at = asyncio.get_running_loop().time()
+        working = transfer.working
+        error = None if working.cancelled() else working.exception()
+        if isinstance(error, ContractError) and error.problem.code is Code.UNAVAILABLE:
+            self._known.pop(name, None)
+        answer = None if working.cancelled() or error else working.result()
+        transfer.weight = len(answer.data or b"") if isinstance(answer, FileRead) else 0
+
     def _forget(self) -> None:
         """Let the oldest answers go: those that are too old, too many, or too heavy together."""
         now = asyncio.get_running_loop().time()
@@ -123,10 +133,3 @@ class Transfers:
             if old or weight > _KEPT_BYTES or len(ended) - index >= _MOST_KEPT:
                 weight -= transfer.weight
                 del self._known[name]
-
-
-def _end(transfer: _Transfer) -> None:
-    transfer.ended_at = asyncio.get_running_loop().time()
-    failed = transfer.working.cancelled() or transfer.working.exception() is not None
-    answer = None if failed else transfer.working.result()
-    transfer.weight = len(answer.data or b"") if isinstance(answer, FileRead) else 0

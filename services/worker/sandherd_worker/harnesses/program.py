@@ -52,7 +52,7 @@ class Running:
         for pipe, reader in ((process.stdout, self.output), (os.fdopen(events, "rb"), self.events)):
             protocol = asyncio.StreamReaderProtocol(reader)
             # mypy can't infer a lambda whose default binds the loop's variable.
-            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]
+            transport, _ = await loop.connect_read_pipe(lambda protocol=protocol: protocol, pipe)  # type: ignore[misc]  # as said above
             self._transports.append(transport)
         closed = asyncio.StreamReaderProtocol(nobody := asyncio.StreamReader())
         writing, _ = await loop.connect_write_pipe(lambda: closed, process.stdin)

@@ -43,6 +43,6 @@ class GatedClient:
 def gated(real: Bus, gate: Gate, noted: Noted) -> Bus:
     """A bus over the same connection, through this gate."""
     bus = Bus(real.name, Watch())
-    bus.client = GatedClient(real.client, gate, noted)  # type: ignore[assignment]
+    bus.client = GatedClient(real.client, gate, noted)  # type: ignore[assignment]  # the real one, gated
     bus.js = JetStreamContext(bus.client, timeout=5)
     return bus

@@ -10,6 +10,7 @@ from unittest.mock import patch
 from nats.js.kv import KeyValue
 
 import spawner.main
+from sandherd.bus.connection import Bus
 from sandherd.bus.identity.revoking import Revoker
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.bus.service import Asked, Service
@@ -18,6 +19,7 @@ from sandherd.settings import Settings
 from spawner.core import Options
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
+from spawner.records.store import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.keeper import FOR_NOW, Keeper
 from spawner.sandboxes.kept import Kept
@@ -81,8 +83,8 @@ class ScriptedSpawner(spawner.main.Spawner):
         self.parts = self._parts
         self.schedule_lease = self._lease(spawner.main.SCHEDULER_LEASE)
         self.scheduler = Scheduler(
-            core.live, core.queue, self.schedule_lease, intend=core.pool.intend, assigned=core.keeper.wake,
-            settled=self._world.settled, interval=1.0,
+            core.live, core.queue, self.schedule_lease, admission=core.admission, intend=core.pool.intend,
+            assigned=core.keeper.wake, settled=self._world.settled, interval=1.0,
         )  # fmt: skip
         self.sweeper = Sweeper(
             core.live, core.lease, core.keeper, ward=self._ward(core), kept=Kept(core.live, core.keeper),
@@ -99,7 +101,6 @@ class Instance:
         self.gate = Gate(name, world.traffic)
         self.lags = False
         """Whether its watch is behind: it knows its own writes alone."""
-        self.lagged = 0
         self._world = world
         self._fed = 0
         self._going: set[asyncio.Task[None]] = set()
@@ -112,6 +113,9 @@ class Instance:
         for bucket, index in self._indexes.items():
             index._seen = world.stage.floors[bucket]
             index.complete.set()
+            index.catch_up = self._catch_up
+        # Time is the history's: nobody waits by the clock on the wall.
+        self._spawner.core.admission._patience = 0.0
         self._watch(self._spawner.core.keeper)
         self.catch_up()
 
@@ -168,11 +172,15 @@ class Instance:
         """Whether it can be given something to do."""
         return not self.gate.dead and not self.gate.stopped
 
+    async def _catch_up(self, _bus: Bus) -> None:
+        if self.lags:
+            raise StoreUnavailableError("its watch is behind")
+        self.catch_up()
+
     def catch_up(self) -> None:
         """Hear of every write since the last time, as a watch tells them."""
         writes = self._world.journal.writes
         if self.lags and self._fed:
-            self.lagged += self._fed < len(writes)
             return
         for write in writes[self._fed :]:
             self._hear(write)

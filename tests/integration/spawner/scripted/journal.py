@@ -48,7 +48,7 @@ class Journal:
 
     limits: Limits
     stale: int = 0
-    """How many acts were slow, or behind: each may be one sandbox that was begun when there was room."""
+    """How many acts were slow: each may be one sandbox that was begun when there was room."""
     writes: list[Write] = field(default_factory=list)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)

@@ -86,7 +86,15 @@ class Box:
 
     def seen(self) -> Seen:
         """What a runtime tells of it."""
-        return Seen(self.unit, alive=self.alive, runs=self.runs, end=self.end, project=self.project, since=self.since)
+        return Seen(
+            self.unit,
+            alive=self.alive,
+            runs=self.runs,
+            end=self.end,
+            project=self.project,
+            since=self.since,
+            frozen=self.paused if self.alive else None,
+        )
 
 
 class Provider:

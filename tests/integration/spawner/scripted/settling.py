@@ -5,7 +5,7 @@ from typing import Final
 
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.failures import is_transient
-from sandherd.contracts.states import SANDBOX_ENDING, TASK_ENDED, TaskState
+from sandherd.contracts.states import SANDBOX_ENDING, TASK_ENDED, SandboxState, TaskState
 from spawner.pool.record import WarmState
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
@@ -92,9 +92,12 @@ def left(world: World) -> list[tuple[Provider, Box]]:
 
 
 def check_now(world: World) -> None:
-    """No sandbox outlives its task or its time, once its spawner had its turn."""
+    """No sandbox outlives its task or its time, and none that runs stands still, once its spawner had its turn."""
     now = world.now()
+    frozen = {box.unit for _, box in world.boxes() if box.alive and box.paused}
     for sandbox in world.journal.live():
+        if sandbox.state is SandboxState.RUNNING and sandbox.alias in frozen:
+            world.journal.broken.append(f"{sandbox.key} stands still though it runs")
         why = _should_end(world, sandbox, now)
         if why and sandbox.state not in SANDBOX_ENDING:
             world.journal.broken.append(f"{sandbox.key} is {sandbox.state} though {why}")

@@ -150,10 +150,9 @@ class World:
         return self.instances[-1]
 
     def _count_stale(self) -> None:
-        """Whoever waits, or stands still, or lags, decides by what was so before."""
+        """Whoever waits or stands still may do so between being admitted and making what it was admitted for."""
         met = [what for instance in self.gone + self.instances for what in instance.gate.met]
-        lagging = sum(instance.lagged for instance in self.gone + self.instances)
-        self.journal.stale = lagging + sum(what.startswith((Kind.SLOW, Kind.STOP)) for what in met)
+        self.journal.stale = sum(what.startswith((Kind.SLOW, Kind.STOP)) for what in met)
 
     async def step(self, spawner: Instance, what: str, work: Any, fate: Fate | None = None) -> None:
         """Let this spawner do something, until it is done or goes on no more. It may be past doing anything."""
@@ -258,7 +257,7 @@ class World:
     @staticmethod
     async def _outcome(handling: Any) -> Outcome:
         try:
-            return await handling  # type: ignore[no-any-return]
+            return await handling  # type: ignore[no-any-return]  # whatever it answers
         except ContractError as error:
             return Dead(error.problem)
 
