@@ -50,7 +50,7 @@ def install(kind: str, directory: Path, lock: Path, environ: Mapping[str, str] =
     directory.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=directory))
     try:
-        _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind), str(fresh)], env)
+        _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(fresh)], env)
         python = fresh / "bin" / "python"
         _run(
             [uv, "pip", "sync", "-q", "--require-hashes", "--compile-bytecode", "--python", str(python), str(lock)], env
@@ -73,11 +73,25 @@ def _replace(fresh: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _python(kind: str) -> str:
-    """This interpreter if it is new enough; else uv finds one."""
+def _python(kind: str, environ: Mapping[str, str]) -> str:
+    """This interpreter if it will do; else one of the version that the kind wants, or its number for uv to find one."""
     wanted = KINDS[kind]
     enough = sys.version_info >= tuple(map(int, wanted.split(".")))
-    return sys.executable if enough and kind != "openhands" else wanted
+    if enough and kind != "openhands":
+        return sys.executable
+    # What pyenv puts on PATH is a script that starts one only if it is told the version, which uv does not do.
+    variants: tuple[Mapping[str, str], ...] = ({}, {"PYENV_VERSION": wanted})
+    return next((found for more in variants if (found := _ask(f"python{wanted}", {**environ, **more}))), wanted)
+
+
+def _ask(python: str, env: Mapping[str, str]) -> str | None:
+    """Where this interpreter really is; None if it doesn't run."""
+    path = shutil.which(python, path=env.get("PATH"))
+    if path is None:
+        return None
+    command = [path, "-c", "import sys; print(sys.executable)"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def _uv(environ: Mapping[str, str]) -> str:

@@ -93,3 +93,32 @@ def test_the_command_tells_what_is_there(
     assert status_of(["harness", "list"]) == 0
     assert "absent" in capsys.readouterr().out
     assert status_of(["harness", "install", "wizard"]) == 2
+
+
+def lock_with(tmp_path: Path) -> Path:
+    """For OpenHands."""
+    lock = tmp_path / "openhands.lock"
+    lock.write_text("sdk==1 --hash=sha256:00\n")
+    return lock
+
+
+PYENV = """#!/bin/sh
+[ "$PYENV_VERSION" = 3.12 ] || { echo "pyenv: python3.12: command not found" >&2; exit 127; }
+echo /versions/3.12/bin/python3.12
+"""
+
+
+def test_an_interpreter_behind_pyenv_is_found(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Its script on PATH runs only for whoever names the version, which uv does not do."""
+    script = tmp_path / "bin" / "python3.12"
+    script.write_text(PYENV)
+    script.chmod(0o755)
+    toolchains.install("openhands", tmp_path / "toolchains", lock_with(tmp_path), environ)
+    assert "--python /versions/3.12/bin/python3.12 " in (tmp_path / "uv.log").read_text()
+
+
+def test_without_one_uv_looks_for_it(tmp_path: Path, environ: dict[str, str]) -> None:
+    """By the version's number."""
+    environ["PATH"] = f"{tmp_path / 'bin'}:/bin"
+    toolchains.install("openhands", tmp_path / "toolchains", lock_with(tmp_path), environ)
+    assert "--python 3.12 " in (tmp_path / "uv.log").read_text()
