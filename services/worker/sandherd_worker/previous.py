@@ -64,7 +64,7 @@ class _Taking:
             await self._part("its transcript", previous.transcript, lambda file: _copy(file, beside / "transcript"))
         if restores:
             await self._session(previous.session)
-                        await self._part("its work tree", previous.work, lambda file: self._lay(file, self._who.work_dir, "."))
+            await self._part("its work tree", previous.work, lambda file: self._lay(file, self._who.work_dir, "."))
         elif beside is not None:
             await self._part("its work tree", previous.work, lambda file: self._lay(file, beside, "work"))
 
