@@ -96,6 +96,7 @@ class Stack:
         for task in self._keeping:
             task.cancel()
         await asyncio.gather(*self._keeping, return_exceptions=True)
+        self._keeping = []
         await self._stop_parts(self._keepers.keys() & {_SPAWNER})
         gone = await end_sandboxes(self.home, self._outer) if sandboxes else True
         await self._stop_parts(self._keepers.keys() & self.services.keys())
@@ -103,11 +104,14 @@ class Stack:
         return gone
 
     def processes(self) -> dict[str, ProcessRecord]:
-        """What runs, in the order in which it was started."""
+        """What runs or is to run, in the order in which it was started.
+
+        A part that has just ended and is about to be started again is among them: without it the rest would be all.
+        """
         return {
             name: record_of(keeper.part.child.pid, restarts=keeper.restarts, http=self._http(name))
             for name, keeper in self._keepers.items()
-            if keeper.part.child.alive
+            if keeper.part.child.alive or self._keeping
         }
 
     async def unready(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import nats.errors
 import pytest
 from nats.aio.msg import Msg
 
@@ -92,6 +93,20 @@ class World:
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
+
+    async def restart_broker(self) -> None:
+        """Kill the broker, start it again, and wait until we hear it: what is said before is said to nobody."""
+        await self.herd.kill()
+        await self.herd.restart()
+        heard: list[bool] = []
+
+        async def ask() -> None:
+            """A round trip, behind which all subscriptions are known to the broker."""
+            with suppress(nats.errors.Error, TimeoutError, OSError):
+                await self.client.client.flush(1)
+                heard.append(True)
+
+        await self.until_after(ask, lambda: bool(heard))
 
     async def until_said(self, message: str, state: str) -> None:
         await self.until(lambda: state in self.said[message])

@@ -269,8 +269,7 @@ async def test_an_answer_waits_over_restarts_of_relay_and_broker(world: World) -
     answer = await world.decide("sbx-1", "a1")
     async with world.relay().running():
         await world.until_said(answer, "queued")
-        await world.herd.kill()
-        await world.herd.restart()
+        await world.restart_broker()
         async with world.worker("sbx-1") as worker:
             await world.until_after(lambda: world.speak("sbx-1"), lambda: worker.handed == [answer])
             await world.until_said(answer, "acknowledged")

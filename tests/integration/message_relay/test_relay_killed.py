@@ -211,8 +211,7 @@ async def test_a_broker_that_is_killed_in_the_middle_costs_no_message(world: Wor
     async with world.relay().running(), world.worker("sbx-1") as worker:
         messages = [await world.send("sbx-1", str(number)) for number in range(20)]
         await world.until(lambda: len(worker.heard) >= 5)
-        await world.herd.kill()
-        await world.herd.restart()
+        await world.restart_broker()
         messages += [await world.send("sbx-1", str(number)) for number in range(20, 30)]
         await world.until(lambda: len(worker.heard) == 30)
         await world.until(lambda: "acknowledged" in world.said[messages[-1]])

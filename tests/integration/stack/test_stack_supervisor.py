@@ -89,6 +89,7 @@ async def test_a_killed_process_is_started_again(home: Path, name: str) -> None:
 
     async def is_back() -> bool:
         now = await status(home)
+        assert tuple(pids(now)) == NAMES, "a part that is away is one that is not ready, not one that is not there"
         return now.ready and pids(now)[name] not in {None, pid}
 
     await until(is_back)

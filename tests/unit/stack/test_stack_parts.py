@@ -1,24 +1,30 @@
 """The stack's decisions: when to start again, what a service is told, what is written down, when a log is turned."""
 
+import asyncio
 import os
 import signal
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandherd.bus.together import end as end_tasks
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.access import let_enter, let_read
+from sandherd.stack.child import Child, Command
 from sandherd.stack.control import PartStatus, phase_of
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
-from sandherd.stack.keeping import LONGEST_WAIT, wait_before_start
+from sandherd.stack.keeping import LONGEST_WAIT, Keeper, Part, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
 from sandherd.stack.programs import Place, environment_of
 from sandherd.stack.rotation import rotate
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
+from sandherd.stack.stack import Stack
 
 PLACE = Place(
     home=Path("/home/of/stack"),
@@ -27,6 +33,22 @@ PLACE = Place(
     credentials={service.value: Path(f"/creds/{service}.creds") for service in Principal},
     identity=Path("/identity/spawner"),
 )
+
+
+async def test_a_part_that_has_just_ended_is_still_a_part(tmp_path: Path) -> None:
+    """Between its end and its next start it is written down all the same: a stack without it is not ready."""
+    stack = Stack(tmp_path)
+    stack.home.make()
+    child = Child(Command(arguments=["/bin/true"], log=tmp_path / "log"))
+    child.start()
+    await child.gone()
+    stack._keepers["monitor"] = Keeper("monitor", cast("Part", SimpleNamespace(child=child)))
+    stack._keeping = [asyncio.create_task(asyncio.Event().wait())]
+    try:
+        written = stack.processes()
+    finally:
+        await end_tasks(stack._keeping)
+    assert not written["monitor"].alive
 
 
 @given(st.integers(0, 100))
