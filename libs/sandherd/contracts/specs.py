@@ -21,6 +21,10 @@ _DAY: Final = 86_400
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
 
 
+Image = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$")]
+"""The name of an image or a snapshot, with a tag or a digest."""
+
+
 class Limits(BaseModel):
     """What one sandbox may use."""
 
@@ -53,6 +57,8 @@ class SandboxSpec(BaseModel):
 
     profile: SafeName | None = None
     runtime: SafeName | None = None
+    image: Image | None = None
+    """The image or snapshot that it is made of, where a runtime has such; else the one that the runtime is set to."""
     limits: Limits | None = None
     env: dict[EnvName, Argument] = Field(default_factory=dict)
     secret_env: frozenset[EnvName] = frozenset()

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.catalogue import Profile
-from sandherd.contracts.specs import Limits
+from sandherd.contracts.specs import Image, Limits
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ def default_home() -> Path:
     """Where the local stack keeps its files, by the XDG base directory specification."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "sandherd"
+
+
+RuntimeName = Literal["process", "docker"]
+Names = BeforeValidator(lambda given: [name.strip() for name in given.split(",")] if isinstance(given, str) else given)
+"""A text of names between commas stands for all of them."""
 
 
 class Settings(BaseModel):
@@ -74,8 +79,22 @@ class Settings(BaseModel):
     """How often a task is tried that does not say so itself; only what may go well another time is."""
     attempt_timeout: Annotated[Positive | None, Env("SANDHERD_ATTEMPT_TIMEOUT")] = None
     """How long an attempt may take that has no limit of its own; nothing: as long as a sandbox may live."""
-    runtime: Annotated[SafeName, Env("SANDHERD_RUNTIME")] = "process"
+    runtime: Annotated[RuntimeName, Env("SANDHERD_RUNTIME")] = "process"
     """Where sandboxes run that name no runtime."""
+    runtimes: Annotated[frozenset[RuntimeName], Names, Env("SANDHERD_RUNTIMES")] = frozenset()
+    """Further runtimes that sandboxes may name; the usual one, and those of the profiles, are there without that."""
+    sandbox_image: Annotated[Image | None, Env("SANDBOX_IMAGE")] = None
+    """The image of sandboxes that name none, where a runtime makes them of images."""
+    sandbox_nats_url: Annotated[str | None, Env("SANDHERD_SANDBOX_NATS_URL")] = None
+    """Where sandboxes find the broker that run elsewhere than on this host; nothing: where the services find it."""
+    docker_host: Annotated[str | None, Env("DOCKER_HOST")] = None
+    """Where the Docker Engine is; nothing: where its own programs look for it."""
+    docker_network: Annotated[str, Env("SANDHERD_DOCKER_NETWORK")] = "bridge"
+    """The network of a container; it has to reach the broker from there."""
+    docker_user: Annotated[str, Env("SANDHERD_DOCKER_USER"), Field(pattern=r"^[0-9]+:[0-9]+$")] = "1000:1000"
+    """The user and the group, by number, that everything in a container runs as."""
+    docker_read_only: Annotated[bool, Env("SANDHERD_DOCKER_READ_ONLY")] = True
+    """Whether a container may write to its own folders only, and not to its image's."""
     sandbox_memory_gb: Annotated[float, Env("SANDBOX_MEMORY_GB"), Field(ge=0.0625, le=64)] = 2
     """The memory of a sandbox whose limits are not given."""
     caps: Annotated[Limits, Env("SANDHERD_CAPS")] = Limits(
@@ -127,6 +146,12 @@ class Settings(BaseModel):
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """How many events are stored in one transaction at the most."""
+
+    @property
+    def runtimes_used(self) -> frozenset[str]:
+        """All runtimes that sandboxes may be in."""
+        of_profiles = {profile.runtime for profile in self.profiles.values() if profile.runtime}
+        return frozenset({self.runtime, *self.runtimes, *of_profiles})
 
     @property
     def toolchain_dir(self) -> Path:

@@ -14,8 +14,8 @@ from typing import Final
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
+from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import Runtime, RuntimeFailedError
-from spawner.runtimes.opening import Options, open_runtime
 
 _log: Final = logs.get("end_all")
 
@@ -39,12 +39,14 @@ async def _end(runtime: Runtime, sandbox: str, grace: float) -> bool:
 
 
 async def run(settings: Settings) -> int:
-    """Open the runtime, end everything in it, and return the exit status. Raises `RuntimeFailedError`."""
-    runtime = await open_runtime(Options.of(settings))
-    try:
-        return 1 if await end_all(runtime, settings.stop_grace) else 0
-    finally:
-        await runtime.close()
+    """Open the runtimes, end everything in them, and return the exit status. Raises `RuntimeFailedError`."""
+    left = []
+    for runtime in await open_runtimes(settings):
+        try:
+            left += await end_all(runtime, settings.stop_grace)
+        finally:
+            await runtime.close()
+    return 1 if left else 0
 
 
 def main() -> int:

@@ -28,8 +28,9 @@ from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
 from spawner.resolving import Menu
+from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import Runtime
-from spawner.runtimes.opening import WORKER, open_runtimes
+from spawner.runtimes.opening import WORKER
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials

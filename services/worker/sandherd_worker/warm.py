@@ -47,7 +47,7 @@ def wait_to_begin(environ: Mapping[str, str]) -> dict[str, str] | None:
             import_module(name)
         if not _wait(Path(state_dir) / BEGIN, ended):
             return None
-    return {**environ, **_read(Path(state_dir) / ENVIRONMENT)}
+    return {**environ, **read_environment(Path(state_dir) / ENVIRONMENT)}
 
 
 @contextmanager
@@ -89,7 +89,8 @@ def _wait(pipe: Path, ended: int) -> bool:
         raise WarmError(f"{pipe}: {error.strerror or error}") from error
 
 
-def _read(path: Path) -> dict[str, str]:
+def read_environment(path: Path) -> dict[str, str]:
+    """The variables that a worker is to live with: an object of strings. Raises `WarmError`."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:

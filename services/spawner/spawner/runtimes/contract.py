@@ -18,6 +18,8 @@ class Isolation(StrEnum):
     """How far a sandbox is kept from the host and from other sandboxes."""
 
     BUBBLEWRAP = "bubblewrap"
+    PROVIDER = "provider"
+    """Another's: a container engine's, or a service's that rents sandboxes."""
     NONE = "none"
 
 
@@ -37,9 +39,11 @@ class RuntimeFault(StrEnum):
 class RuntimeFailedError(Exception):
     """A runtime did not do what was asked. `fault` says of what kind."""
 
-    def __init__(self, fault: RuntimeFault, message: str) -> None:
+    def __init__(self, fault: RuntimeFault, message: str, *, wait: float | None = None) -> None:
         super().__init__(message)
         self.fault = fault
+        self.wait = wait
+        """For how many seconds not to ask again, where the runtime says so."""
 
     @property
     def permanent(self) -> bool:
@@ -130,9 +134,10 @@ class Capabilities:
 
     isolation: Isolation
     memory: str
-    """What holds memory in its limit: `cgroup` (the sandbox as a whole) or `rlimit` (each process for itself)."""
+    """What holds memory in its limit: `cgroup` (the sandbox as a whole), `rlimit` (each process for itself),
+    `provider` (whoever makes it), or `none`."""
     processes: str
-    """What limits the number of processes: `cgroup`, `rlimit`, or `none`."""
+    """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
     can_pause: bool = False
     can_prepare: bool = False
     """Whether it can start sandboxes beforehand, for the pool."""

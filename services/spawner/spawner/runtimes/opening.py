@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -14,7 +13,7 @@ from typing import Final, Literal, Self
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups
-from spawner.runtimes.contract import Capabilities, Isolation, Runtime, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.contract import Capabilities, Isolation, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.process import ProcessRuntime
 
@@ -50,11 +49,6 @@ class Options:
             worker=worker,
             toolchains=settings.toolchain_dir,
         )
-
-
-async def open_runtimes(settings: Settings, worker: tuple[str, ...] = WORKER) -> Sequence[Runtime]:
-    """The runtimes of a spawner: sandboxes on its own host. Raises `RuntimeFailedError`."""
-    return [await open_runtime(Options.of(settings, worker))]
 
 
 async def open_runtime(options: Options) -> ProcessRuntime:

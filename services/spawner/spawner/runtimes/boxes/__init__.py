@@ -1,0 +1,1 @@
+"""Sandboxes that a provider makes: one runtime for all of them, and the small interface that each provider has."""

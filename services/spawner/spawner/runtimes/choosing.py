@@ -1,0 +1,48 @@
+"""Opening the runtimes that the settings name. One that can't be had here is said, with what would let it be had."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from sandherd.bus.identity.material import SpawnerKeys
+from sandherd.settings import Settings
+from spawner.runtimes.contract import Runtime
+from spawner.runtimes.opening import WORKER, Options, open_runtime
+
+
+async def open_runtimes(settings: Settings, worker: tuple[str, ...] = WORKER) -> Sequence[Runtime]:
+    """All of them, or none. Raises `RuntimeFailedError`."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for name in sorted(settings.runtimes_used):
+            runtime = await (_process(settings, worker) if name == "process" else _OPEN[name](settings, herd(settings)))
+            stack.push_async_callback(runtime.close)
+            opened.append(runtime)
+        stack.pop_all()
+        return opened
+
+
+def herd(settings: Settings) -> str:
+    """What marks everything of this herd at a provider, for every replica alike: its sandboxes' account."""
+    if settings.identity_dir is None:
+        return _digest(str(settings.home.resolve()))
+    return _digest(str(SpawnerKeys.read(settings.identity_dir).account["sub"]))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+async def _process(settings: Settings, worker: tuple[str, ...]) -> Runtime:
+    return await open_runtime(Options.of(settings, worker))
+
+
+async def _docker(settings: Settings, name: str) -> Runtime:
+    from spawner.runtimes.docker.opening import open_docker
+
+    return await open_docker(settings, name)
+
+
+_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {"docker": _docker}
+"""Each loads its vendor's library only where it is wanted."""

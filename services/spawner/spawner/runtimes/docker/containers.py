@@ -1,0 +1,104 @@
+"""What the Docker Engine is told of a container, and what it says of one. All pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from spawner.runtimes.boxes.bundle import WORKER
+from spawner.runtimes.boxes.furnishing import HERD, ROOT
+from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd
+
+_MIB: Final = 1024 * 1024
+_STATES: Final = {
+    "created": BoxState.CREATING,
+    "running": BoxState.RUNNING,
+    "restarting": BoxState.RUNNING,
+    "paused": BoxState.PAUSED,
+    "exited": BoxState.STOPPED,
+    "dead": BoxState.FAILED,
+    "removing": BoxState.REMOVING,
+}
+_NEVER: Final = "0001-01-01T00:00:00Z"
+PREFIX: Final = "sandherd-"
+ASIDE: Final = "sandherd-kept-"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How this engine's containers are to be made."""
+
+    image: str
+    network: str = "none"
+    user: str = "1000:1000"
+    read_only: bool = True
+
+
+def config(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
+    """The engine's configuration of a box: as little as a worker can do with.
+
+    `worker` is the volume with the worker, for an image that lacks it.
+    """
+    return {
+        "Image": spec.image or kind.image,
+        "Entrypoint": list(spec.program),
+        "Cmd": [],
+        "User": kind.user,
+        "WorkingDir": f"{ROOT}/work",
+        "Env": [f"{name}={value}" for name, value in spec.environment.items()],
+        "Labels": dict(spec.labels),
+        "StopTimeout": max(1, round(spec.stop_grace)),
+        "Tty": False,
+        "HostConfig": _host(spec, kind, worker),
+    }
+
+
+def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
+    memory = spec.limits.memory_mb * _MIB
+    return {
+        "NetworkMode": kind.network,
+        "Memory": memory,
+        "MemorySwap": memory,
+        "PidsLimit": spec.limits.processes,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "ReadonlyRootfs": kind.read_only,
+        "Tmpfs": {"/tmp": "rw,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
+        "Ulimits": [{"Name": "nofile", "Soft": spec.limits.open_files, "Hard": spec.limits.open_files}],
+        "Mounts": [{"Type": "volume", "Target": ROOT}, *_workers(worker)],
+        "RestartPolicy": {"Name": "no"},
+        "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
+    }
+
+
+def _workers(volume: str | None) -> list[dict[str, Any]]:
+    return [{"Type": "volume", "Source": volume, "Target": WORKER, "ReadOnly": True}] if volume else []
+
+
+def box(shown: Mapping[str, Any]) -> Box:
+    """A container as `GET /containers/<id>/json` shows it."""
+    state, labels = shown["State"], shown["Config"]["Labels"] or {}
+    name = str(shown["Name"]).lstrip("/")
+    runs = shown.get("RestartCount", 0) + (state["StartedAt"] != _NEVER)
+    standing = _STATES.get(state["Status"], BoxState.FAILED)
+    return Box(
+        name=name.removeprefix(ASIDE).removeprefix(PREFIX),
+        id=shown["Id"],
+        labels={key: value for key, value in labels.items() if HERD.partition("/")[0] in key},
+        state=standing,
+        created_at=moment(shown["Created"]),
+        runs=runs,
+        end=_end(state) if standing in {BoxState.STOPPED, BoxState.FAILED} and runs else None,
+        problem=state.get("Error") or "",
+        aside=name.startswith(ASIDE),
+    )
+
+
+def _end(state: Mapping[str, Any]) -> ProgramEnd:
+    return ProgramEnd(state["ExitCode"], out_of_memory=bool(state.get("OOMKilled")), reason=state.get("Error") or "")
+
+
+def moment(text: str) -> datetime:
+    """A time as the engine writes it: with nanoseconds, in UTC."""
+    whole, _, rest = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}.{(rest + '000000')[:6]}").replace(tzinfo=UTC)

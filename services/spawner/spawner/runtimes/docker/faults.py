@@ -1,0 +1,49 @@
+"""What the Docker Engine says went wrong, in a provider's words."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import aiohttp
+from aiodocker import DockerError
+
+from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
+
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_SERVER: Final = 500
+_FULL: Final = re.compile(r"no space left on device|disk quota exceeded|cannot allocate memory", re.IGNORECASE)
+_WRONG: Final = re.compile(
+    r"executable file not found|no such file or directory|permission denied|invalid|not supported|network .* not found"
+    r"|unable to find user|exec format error",
+    re.IGNORECASE,
+)
+"""What the engine answers with 500 or 400 though another try would end the same."""
+
+
+@contextmanager
+def faults(what: str) -> Iterator[None]:
+    """Whatever goes wrong in here is raised as `ProviderError`, which names `what` was tried."""
+    try:
+        yield
+    except DockerError as error:
+        raise ProviderError(fault_of(error), f"docker: {what}: {error.message}") from error
+    except TimeoutError as error:
+        raise ProviderError(ProviderFault.TIMED_OUT, f"docker: {what}: no answer in time") from error
+    except (aiohttp.ClientError, OSError) as error:
+        told = f"docker: {what}: the engine can't be reached ({error}); start it, or set DOCKER_HOST"
+        raise ProviderError(ProviderFault.TRANSIENT, told) from error
+
+
+def fault_of(error: DockerError) -> ProviderFault:
+    """What kind of fault an error of the engine is. Pure."""
+    if _FULL.search(error.message):
+        return ProviderFault.QUOTA
+    if error.status == _NOT_FOUND:
+        return ProviderFault.NOT_FOUND
+    if error.status == _CONFLICT:
+        return ProviderFault.TRANSIENT
+    if error.status < _SERVER or _WRONG.search(error.message):
+        return ProviderFault.REFUSED
+    return ProviderFault.TRANSIENT
