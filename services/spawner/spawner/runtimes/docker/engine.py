@@ -1,6 +1,7 @@
 """The Docker Engine as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`."""
 
 import hashlib
+import io
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Final
@@ -56,7 +57,7 @@ class Engine:
             return box
         with faults(f"starting {spec.name}"):
             container = self._of(spec.name)
-            await container.put_archive(ROOT, archives.fresh(spec.files, self._owner))
+            await container.put_archive(ROOT, io.BytesIO(archives.fresh(spec.files, self._owner)))
             await container.start()
         return await self._known(spec.name)
 
@@ -122,7 +123,7 @@ class Engine:
     async def put(self, name: str, files: Collection[File]) -> None:
         """Put files below our folder."""
         with faults(f"putting files into {name}"):
-            await self._of(name).put_archive(ROOT, archives.later(files, self._owner))
+            await self._of(name).put_archive(ROOT, io.BytesIO(archives.later(files, self._owner)))
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
         """A file's content."""
@@ -181,7 +182,7 @@ class Engine:
             }
         )
         try:
-            await porter.put_archive(WORKER, packed)
+            await porter.put_archive(WORKER, io.BytesIO(packed))
             await porter.start()
             await porter.wait(timeout=_COMPILING)
         finally:

@@ -1,0 +1,152 @@
+"""A real Docker Engine of the tests' own: Debian's, on a socket of its own, with a base image made by debootstrap."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from aiodocker import Docker, DockerError
+
+from tests.engines.packages import alone, mirror, unpacked
+
+IMAGE = "sandherd-test-base:bookworm"
+_PACKAGES = ("docker.io", "containerd", "runc")
+_FAST = ("/dev/shm",)
+_INCLUDED = "python3,git,procps"
+
+
+class Engine:
+    """One `dockerd`, with its own containerd; it ends with the block, and so does all that it ran."""
+
+    def __init__(self) -> None:
+        # In memory where that is possible: an engine waits for the disk at every step.
+        self._folder = Path(tempfile.mkdtemp(prefix="dk-", dir=next((d for d in _FAST if os.access(d, os.W_OK)), None)))
+        self.host = f"unix://{self._folder}/sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        root = unpacked(*_PACKAGES)
+        search = f"{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [f"{root}/usr/sbin/dockerd", *_options(self._folder), "--host", self.host],
+                env={**os.environ, "PATH": search},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            asyncio.run(self._until_ready())
+            asyncio.run(self._load())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def kill(self) -> None:
+        """End the engine at once, as a crash would; its containers go on without it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    async def _until_ready(self) -> None:
+        docker = Docker(self.host)
+        deadline = time.monotonic() + 60
+        try:
+            while True:
+                assert self._process is not None
+                try:
+                    await docker.version()
+                    return
+                except (aiohttp.ClientError, DockerError, OSError):
+                    if self._process.poll() is not None or time.monotonic() > deadline:
+                        raise RuntimeError(f"dockerd does not start:\n{self._said()}") from None
+                await asyncio.sleep(0.05)  # another process: nothing here is told of it
+        finally:
+            await docker.close()
+
+    async def _load(self) -> None:
+        docker = Docker(self.host)
+        try:
+            await _import(docker, base())
+        finally:
+            await docker.close()
+
+    def _said(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")[-2000:]
+
+    def _end(self) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _options(folder: Path) -> list[str]:
+    """What lets it run in a container or a small machine: no bridge, no firewall, limits that it is allowed to set."""
+    return [
+        *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid"),
+        *("--exec-opt", "native.cgroupdriver=cgroupfs", "--iptables=false", "--bridge=none"),
+        *("--default-ulimit", "nofile=1024:1024", "--shutdown-timeout", "2"),
+    ]
+
+
+def base() -> Path:
+    """The base image's files as an archive, made once."""
+    root = unpacked("debootstrap")
+    with alone("base") as folder:
+        archive = folder / "base.tar"
+        if not archive.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            _bootstrap(root, folder / "root")
+            part = folder / "base.part"
+            subprocess.run(["tar", "-C", str(folder / "root"), "-cf", str(part), "."], check=True)
+            part.rename(archive)
+            shutil.rmtree(folder / "root")
+        return archive
+
+
+def _bootstrap(tools: Path, target: Path) -> None:
+    made = subprocess.run(
+        [
+            *("unshare", "--mount", "--propagation", "private"),
+            *(f"{tools}/usr/sbin/debootstrap", "--variant=minbase", f"--include={_INCLUDED}"),
+            *("bookworm", str(target), mirror()),
+        ],
+        env={**os.environ, "DEBOOTSTRAP_DIR": f"{tools}/usr/share/debootstrap"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    if made.returncode != 0:
+        raise RuntimeError(f"no base image can be made: {made.stdout[-1000:]} {made.stderr[-1000:]}")
+    for folder in ("var/cache/apt/archives", "var/lib/apt/lists"):
+        shutil.rmtree(target / folder, ignore_errors=True)
+
+
+async def _import(docker: Docker, archive: Path) -> None:
+    name, _, tag = IMAGE.partition(":")
+    with archive.open("rb") as content:
+        async with docker._query(
+            "images/create", "POST", params={"fromSrc": "-", "repo": name, "tag": tag}, data=content
+        ) as answer:
+            await answer.read()

@@ -1,0 +1,63 @@
+"""Debian's packages unpacked beside the checkout, without installing anything on this machine."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+BUILD = Path(__file__).parents[2] / "build" / "engines"
+
+
+@contextmanager
+def alone(name: str) -> Iterator[Path]:
+    """One process at a time, over all that run tests; what it makes is for all of them."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(BUILD / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield BUILD / name
+    finally:
+        os.close(descriptor)
+
+
+def unpacked(*packages: str) -> Path:
+    """A folder with the files of these packages. Raises `subprocess.CalledProcessError` where they can't be had."""
+    with alone("packages") as root:
+        marks = root / ".unpacked"
+        marks.mkdir(parents=True, exist_ok=True)
+        missing = [package for package in packages if not (marks / package).exists()]
+        if missing:
+            _fetch(missing, root)
+        for package in missing:
+            (marks / package).touch()
+        return root
+
+
+def _fetch(packages: list[str], root: Path) -> None:
+    fetched = root / "fetched"
+    shutil.rmtree(fetched, ignore_errors=True)
+    fetched.mkdir(mode=0o755)
+    try:
+        _run(["apt-get", "download", "-q", *packages], fetched)
+    except subprocess.CalledProcessError:
+        _run(["apt-get", "update", "-q"], fetched)
+        _run(["apt-get", "download", "-q", *packages], fetched)
+    for package in fetched.glob("*.deb"):
+        _run(["dpkg", "-x", str(package), str(root)], fetched)
+    shutil.rmtree(fetched)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
+
+
+def mirror() -> str:
+    """Where this machine gets Debian from."""
+    said = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)"], check=True, capture_output=True, text=True
+    )
+    sites = [line.split()[0] for line in said.stdout.splitlines() if line.strip().endswith("bookworm")]
+    return sites[0]

@@ -1,0 +1,106 @@
+"""Every provider of boxes, each on the real thing or on a double that speaks as the real one does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiodocker import Docker
+
+from sandherd.contracts.specs import Limits
+from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, SANDBOX, STATE
+from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, File, Provider, Ran
+from spawner.runtimes.docker.containers import Kind
+from spawner.runtimes.docker.engine import Engine
+from tests.engines.docker import IMAGE
+from tests.engines.docker import Engine as RealEngine
+
+PROVIDERS = ("docker",)
+WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[RealEngine]:
+    """A Docker Engine for the whole run of this process. Where none can be started this fails, and says why."""
+    with RealEngine() as engine:
+        yield engine
+
+
+class Boxes:
+    """A provider with boxes of one test's own, removed at its end."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.herd = uuid4().hex[:16]
+        self._names: set[str] = set()
+
+    def spec(self, script: str = WAITS, **changed: Any) -> BoxSpec:
+        """A box that runs this script, under a new name."""
+        name = f"sbx-{uuid4().hex[:12]}"
+        spec = BoxSpec(
+            name=name,
+            labels={HERD: self.herd, SANDBOX: name, PROJECT: "p1"},
+            image=None,
+            program=["/bin/sh", "-c", script],
+            environment={"GIVEN": "a value"},
+            files=[File(f"{STATE}/task.json", b'{"text": "\xc3\xbc"}')],
+            limits=Limits(memory_mb=128, processes=64),
+            stop_grace=2,
+        )
+        spec = replace(spec, **changed)
+        self._names.add(spec.name)
+        return spec
+
+    async def make(self, script: str = WAITS, **changed: Any) -> Box:
+        """A box that runs."""
+        return await self.provider.create(self.spec(script, **changed))
+
+    async def sh(self, box: Box, script: str, **more: Any) -> Ran:
+        """Run a script in it."""
+        return await self.provider.run(box.name, Command(argv=["/bin/sh", "-c", script], **more))
+
+    async def until(self, box: Box, condition: Callable[[Box | None], bool]) -> Box | None:
+        """The box once it is so."""
+        async with asyncio.timeout(40):
+            while not condition(found := await self.provider.get(box.name)):
+                await asyncio.sleep(0.02)  # a provider's boxes tell nobody here
+        return found
+
+    async def close(self) -> None:
+        """Remove all."""
+        for name in self._names:
+            await self.provider.remove(name)
+        await self.provider.close()
+
+
+Open = Callable[[], Awaitable[Provider]]
+
+
+@pytest.fixture(params=PROVIDERS)
+def open_provider(request: pytest.FixtureRequest) -> Open:
+    """What opens the provider once more, as a spawner that starts again does."""
+    opening: Open = request.getfixturevalue(f"open_{request.param}")
+    return opening
+
+
+@pytest.fixture
+async def boxes(open_provider: Open) -> AsyncIterator[Boxes]:
+    """Each provider in turn."""
+    made = Boxes(await open_provider())
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+def open_docker(docker_engine: RealEngine) -> Open:
+    async def opened() -> Provider:
+        return Engine(Docker(docker_engine.host), Kind(IMAGE, network="none"))
+
+    return opened
+
+
+WORK = f"{ROOT}/work"

@@ -1,0 +1,229 @@
+"""What every provider of boxes has to do, asked of each of them in the same words."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, STATE
+from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
+
+WORK = f"{ROOT}/work"
+pytestmark = pytest.mark.xdist_group("engines")
+
+
+async def test_a_box_that_is_made_twice_is_one(boxes: Any) -> None:
+    """Also where both are asked for at the same moment: one box, whose program was started once."""
+    spec = boxes.spec()
+    made = await asyncio.gather(*(boxes.provider.create(spec) for _ in range(3)))
+    assert {box.id for box in made} == {made[0].id}
+    assert [box.name for box in await boxes.provider.find({HERD: boxes.herd})] == [spec.name]
+    assert (made[-1].alive, made[-1].runs) == (True, 1)
+
+
+async def test_what_was_made_half_is_made_whole(boxes: Any, open_provider: Any) -> None:
+    """The answer to a making is lost, and whoever asked is gone: the next one asks again, and gets that very box."""
+    spec = boxes.spec()
+    asked = asyncio.create_task(boxes.provider.create(spec))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    another = await open_provider()
+    try:
+        box = await another.create(spec)
+        assert box.alive
+        assert len(await another.find({HERD: boxes.herd})) == 1
+    finally:
+        await another.close()
+
+
+async def test_boxes_are_found_by_label_after_a_restart(boxes: Any, open_provider: Any) -> None:
+    """Whoever has not made them finds them with their labels, and none of another herd."""
+    first, second = await boxes.make(), await boxes.make()
+    await boxes.make(labels={HERD: "another", PROJECT: "p1"})
+    another = await open_provider()
+    try:
+        found = await another.find({HERD: boxes.herd})
+    finally:
+        await another.close()
+    assert {box.name for box in found} == {first.name, second.name}
+    assert {box.labels[PROJECT] for box in found} == {"p1"}
+
+
+async def test_its_program_finds_its_files_and_variables(boxes: Any) -> None:
+    """They are there before it starts, for its user alone; and it works in its own folder."""
+    box = await boxes.make(f"stat -c %a {STATE}/task.json > {WORK}/mode; env > {WORK}/env; pwd > {WORK}/pwd; {_WAIT}")
+    await boxes.until(box, lambda _: True)
+    assert await boxes.provider.read(box.name, f"{STATE}/task.json", 1000) == b'{"text": "\xc3\xbc"}'
+    said = await boxes.sh(box, f"until [ -s {WORK}/pwd ]; do sleep 0.05; done; cat {WORK}/mode {WORK}/pwd; id -u")
+    mode, folder, user = said.out.decode().split()
+    assert (mode, folder) == ("600", WORK)
+    assert user != "0"
+    assert b"GIVEN=a value" in await boxes.provider.read(box.name, f"{WORK}/env", 100_000)
+
+
+_WAIT = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
+
+
+@pytest.mark.parametrize("code", [0, 1, 124, 137, 255])
+async def test_a_command_says_how_it_ended(boxes: Any, code: int) -> None:
+    """Whatever its exit status is."""
+    box = await boxes.make()
+    ran = await boxes.sh(box, f"echo out; echo err >&2; exit {code}")
+    assert (ran.code, ran.timed_out, ran.cut) == (code, False, False)
+    assert b"out" in ran.out
+    assert b"err" in ran.out + ran.err
+
+
+async def test_a_command_that_takes_too_long_is_ended(boxes: Any) -> None:
+    """With what it had said until then; nothing of it goes on."""
+    box = await boxes.make()
+    ran = await boxes.sh(box, "echo before; exec sleep 4711", seconds=0.5)
+    assert (ran.code, ran.timed_out) == (None, True)
+    assert ran.out == b"before\n"
+    assert b"4711" not in (await boxes.sh(box, "ps -eo args | grep -v grep")).out
+
+
+async def test_output_is_kept_up_to_its_bound(boxes: Any) -> None:
+    """Three megabytes come whole; with a bound of one, the first of them comes, and it is said that it was cut."""
+    box = await boxes.make()
+    script = "head -c 3000000 /dev/zero | tr '\\0' x"
+    whole = await boxes.sh(box, script)
+    assert (whole.out, whole.cut) == (b"x" * 3_000_000, False)
+    bounded = await boxes.sh(box, script, most_output=1_000_000)
+    assert (len(bounded.out), bounded.cut, bounded.code) == (1_000_000, True, 0)
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "ünïcode ✓", "-dash", "quote'\"$(id)", "new\nline", "a" * 200])
+async def test_any_file_goes_in_and_out_as_it_is(boxes: Any, name: str) -> None:
+    """Bytes of every kind, under any name."""
+    box, content = await boxes.make(), bytes(range(256)) * 5000
+    await boxes.provider.put(box.name, [File(f"{WORK}/{name}", content)])
+    assert await boxes.provider.read(box.name, f"{WORK}/{name}", 10_000_000) == content
+
+
+async def test_files_that_can_not_be_had_are_refused(boxes: Any) -> None:
+    """None there, too large, a folder, or outside of our folder."""
+    box = await boxes.make()
+    await boxes.provider.put(box.name, [File(f"{WORK}/large", b"x" * 1001)])
+    for path, fault in (
+        (f"{WORK}/none", ProviderFault.NOT_FOUND),
+        (f"{WORK}/large", ProviderFault.REFUSED),
+        (WORK, ProviderFault.REFUSED),
+    ):
+        with pytest.raises(ProviderError) as caught:
+            await boxes.provider.read(box.name, path, 1000)
+        assert caught.value.fault is fault, path
+    with pytest.raises(ProviderError) as caught:
+        await boxes.provider.put(box.name, [File("/etc/passwd", b"root")])
+    assert caught.value.fault is ProviderFault.REFUSED
+
+
+async def test_the_end_of_a_program_is_told(boxes: Any) -> None:
+    """With its exit status; and whoever hears the provider's news hears of it."""
+    news = boxes.provider.changes()
+    heard: set[str] = set()
+
+    async def hear() -> None:
+        async for name in news:
+            heard.add(name)
+
+    hearing = asyncio.create_task(hear())
+    await asyncio.sleep(0.3)  # until it listens, which nobody is told of
+    box = await boxes.make("sleep 0.3; exit 7")
+    ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
+    assert (ended.alive, ended.end.code, ended.end.out_of_memory) == (False, 7, False)
+    async with asyncio.timeout(20):
+        while box.name not in heard:
+            await asyncio.sleep(0.02)  # the generator tells it in its own time
+    hearing.cancel()
+    await asyncio.gather(hearing, return_exceptions=True)
+
+
+async def test_a_box_is_stopped_in_order_and_then_by_force(boxes: Any) -> None:
+    """A program that hears SIGTERM ends by itself; one that doesn't is ended after its grace."""
+    fair, deaf = await boxes.make('trap "exit 5" TERM; while :; do sleep 0.05; done'), await boxes.make(_DEAF)
+    await asyncio.gather(boxes.provider.stop(fair.name, 20), boxes.provider.stop(deaf.name, 0.5))
+    ends = [(await boxes.provider.get(box.name)).end.code for box in (fair, deaf)]
+    assert ends == [5, 137]
+    await boxes.provider.stop(fair.name, 1)
+
+
+_DEAF = 'trap "" TERM; while :; do sleep 0.05; done'
+
+
+async def test_a_box_can_be_started_again_with_what_it_had(boxes: Any) -> None:
+    """Its files are still there, and new ones can be put there before."""
+    box = await boxes.make(f"cat {STATE}/more >> {WORK}/lives; echo life >> {WORK}/lives; {_WAIT}")
+    await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
+    await boxes.provider.stop(box.name, 5)
+    await boxes.provider.put(box.name, [File(f"{STATE}/more", b"more\n")])
+    await boxes.provider.start(box.name)
+    await boxes.provider.start(box.name)
+    assert (await boxes.provider.get(box.name)).alive
+    said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 3 ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert said.out == b"life\nmore\nlife\n"
+
+
+async def test_a_box_stands_still_and_goes_on(boxes: Any) -> None:
+    """Twice asked is once done. A provider that can't refuses it."""
+    box = await boxes.make(f"while :; do date +%s%N >> {WORK}/ticks; sleep 0.02; done")
+    if not boxes.provider.abilities.pause:
+        with pytest.raises(ProviderError) as caught:
+            await boxes.provider.pause(box.name)
+        assert caught.value.fault is ProviderFault.REFUSED
+        return
+    for _ in range(2):
+        await boxes.provider.pause(box.name)
+    assert (await boxes.provider.get(box.name)).state is BoxState.PAUSED
+    before = await boxes.provider.read(box.name, f"{WORK}/ticks", 10_000_000)
+    assert await boxes.provider.read(box.name, f"{WORK}/ticks", 10_000_000) == before
+    for _ in range(2):
+        await boxes.provider.resume(box.name)
+    after = await boxes.sh(box, f"until [ $(wc -c < {WORK}/ticks) -gt {len(before)} ]; do sleep 0.05; done; echo on")
+    assert after.out == b"on\n"
+
+
+async def test_a_box_that_is_removed_is_gone(boxes: Any) -> None:
+    """Twice is once; nothing of it is found, and what is asked of it then is not found."""
+    box = await boxes.make()
+    for _ in range(2):
+        await boxes.provider.remove(box.name)
+    assert await boxes.provider.get(box.name) is None
+    assert await boxes.provider.find({HERD: boxes.herd}) == []
+    with pytest.raises(ProviderError) as caught:
+        await boxes.provider.run(box.name, Command(argv=["true"]))
+    assert caught.value.fault is ProviderFault.NOT_FOUND
+    await boxes.provider.stop(box.name, 1)
+
+
+async def test_a_box_that_is_set_aside_is_marked_for_everybody(boxes: Any, open_provider: Any) -> None:
+    """Whoever looks sees that it is kept; taken back it is as before."""
+    box = await boxes.make()
+    await boxes.provider.stop(box.name, 1)
+    await boxes.provider.set_aside(box.name)
+    another = await open_provider()
+    try:
+        assert [(found.name, found.aside) for found in await another.find({HERD: boxes.herd})] == [(box.name, True)]
+        await another.take_back(box.name)
+    finally:
+        await another.close()
+    assert (await boxes.provider.get(box.name)).aside is False
+
+
+async def test_a_program_over_its_memory_is_told_from_one_that_failed(boxes: Any) -> None:
+    """What the kernel has ended for memory is said to be that."""
+    if not boxes.provider.abilities.memory_limit:
+        pytest.skip(f"{boxes.provider.name} limits no memory: its abilities say so")
+    box = await boxes.make("exec python3 -c \"b = b'x' * (1 << 30)\"")
+    ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
+    assert (ended.end.out_of_memory, ended.end.code) == (True, 137)
+
+
+async def test_an_image_that_is_not_there_is_named(boxes: Any) -> None:
+    """Nothing is left of the try."""
+    with pytest.raises(ProviderError) as caught:
+        await boxes.make(image="sandherd-no-such-image:1")
+    assert caught.value.fault is ProviderFault.REFUSED
+    assert "sandherd-no-such-image:1" in str(caught.value)
+    assert await boxes.provider.find({HERD: boxes.herd}) == []
