@@ -159,12 +159,13 @@ class Wire:
         *,
         error_type: ErrorType | None = None,
         error: str = "",
+        signal: int | None = None,
         turns: int = 1,
         final_output: str | None = None,
         stop_reason: str | None = None,
         session_id: str | None = None,
     ) -> None:
-        """What came of the task; said once. No `error_type` means that it is done.
+        """What came of the task; said once. No `error_type` means that it is done; `signal` is what ended the agent.
 
         It is time for it when the agent is idle and no message waits for it: a turn that was stopped for the sake of
         a message (`Interrupt`, then `Message`) is followed by that message's turn, and is no end.
@@ -173,6 +174,7 @@ class Wire:
             "driver.result",
             error_type=error_type,
             error=error,
+            signal=signal,
             turns=turns,
             final_output=final_output,
             stop_reason=stop_reason,

@@ -66,7 +66,8 @@ async def test_an_agent_that_is_killed_from_outside(converse: Converse) -> None:
     await driver.heard("driver.turn", state="running")
     os.kill(agent_of(driver), 9)
     assert await driver.ended() == 0
-    assert driver.said("driver.result")[0]["error"] == "the agent was killed by SIGKILL"
+    result = driver.said("driver.result")[0]
+    assert (result["error"], result["signal"]) == ("the agent was killed by SIGKILL", 9)
 
 
 async def test_an_agent_that_is_killed_while_it_waits(converse: Converse) -> None:
@@ -187,7 +188,7 @@ async def test_stopping_ends_the_agent_too(converse: Converse, how: str) -> None
         driver.close_input()
     assert await driver.ended() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
-    assert driver.said("agent.turn_completed")[0]["stop_reason"] == "cancelled"
+    assert driver.said("agent.turn_completed")[0]["stop_reason"] == "interrupted"
     assert not psutil.pid_exists(agent)
     if how != "SIGTERM":
         assert [line["message"] for line in driver.said("driver.refused")] == [waiting]

@@ -89,7 +89,7 @@ async def test_a_program_that_is_killed_is_told_apart(
     broken = driver.said("agent.stream_error")[0]
     assert await driver.ended() == 0
     if ended_by == SIGKILL:
-        assert (result["error_type"], broken["error_type"]) == ("signal", "sigkill")
+        assert (result["error_type"], result["signal"], broken["error_type"]) == ("signal", SIGKILL, "sigkill")
         assert driver.said("agent.usage")[0]["input_tokens"] == 100
     else:
         assert result["error_type"] in {"signal", "exit_status"}

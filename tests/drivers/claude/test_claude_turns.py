@@ -56,6 +56,7 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
     assert result == {
         "error_type": None,
         "error": "",
+        "signal": None,
         "turns": 1,
         "final_output": "done",
         "stop_reason": "end_turn",

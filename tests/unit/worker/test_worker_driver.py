@@ -234,14 +234,23 @@ async def test_a_kill_for_memory_is_no_ordinary_kill(make: Make) -> None:
     assert (await harness.done()).error_type == "out_of_memory"
 
 
-@pytest.mark.parametrize(("counts", "error_type", "number"), [((4, 5), "out_of_memory", 9), ((4, 4), "signal", None)])
+@pytest.mark.parametrize(
+    ("counts", "told", "error_type", "number"),
+    [
+        ((4, 5), 9, "out_of_memory", 9),
+        ((4, 4), 9, "signal", 9),
+        ((4, 5), 15, "signal", 15),
+        ((4, 5), None, "out_of_memory", 9),
+        ((4, 4), None, "signal", None),
+    ],
+)
 async def test_a_kill_of_the_agent_below_its_driver_is_judged_too(
-    make: Make, counts: tuple[int, int], error_type: str, number: int | None
+    make: Make, counts: tuple[int, int], told: int | None, error_type: str, number: int | None
 ) -> None:
     """The kernel kills the largest process, and that is the agent; its driver lives to say that it was a signal."""
     seen = iter(counts)
-    result = {"type": "driver.result", "data": {"error_type": "signal", "error": "the agent was killed by SIGKILL"}}
-    harness = make(f"raw {json.dumps(result)}", kills=lambda: next(seen, counts[1]))
+    data = {"error_type": "signal", "error": "the agent was killed by SIGKILL", "signal": told}
+    harness = make(f"raw {json.dumps({'type': 'driver.result', 'data': data})}", kills=lambda: next(seen, counts[1]))
     await harness.start()
     done = await harness.done()
     assert (done.error_type, done.signal) == (error_type, number)
@@ -351,6 +360,7 @@ async def test_a_driver_that_is_not_there_is_a_failed_start(make: Make) -> None:
         ({"type": "driver.fly", "data": {}}, "driver.fly"),
         ({"type": "driver.turn", "data": {"turn": -1, "state": "idle"}}, "turn"),
         ({"type": "driver.ask", "data": {"tool": "x"}}, "approval_id"),
+        ({"type": "driver.result", "data": {"error_type": "signal", "signal": 10**30}}, "signal"),
         ({"type": "agent.completed", "data": {}}, "agent.completed"),
         ({"type": "agent.transcript_saved", "data": {}}, "agent.transcript_saved"),
     ],

@@ -157,6 +157,7 @@ class Conversation:
         self._wire.result(
             error_type=outcome.error_type,
             error=outcome.error,
+            signal=outcome.signal,
             turns=self._number,
             final_output=self._last,
             stop_reason=outcome.stop_reason,

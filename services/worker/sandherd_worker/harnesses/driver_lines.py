@@ -8,6 +8,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.quantities import Count
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Signal = Annotated[int, Field(ge=1, le=64)]
 Short = Annotated[str, StringConstraints(max_length=4000)]
 
 
@@ -64,6 +65,7 @@ class Result(Line):
 
     error_type: Short | None = None
     error: str = ""
+    signal: Signal | None = None
     turns: Count = 1
     final_output: str | None = None
     stop_reason: Short | None = None
