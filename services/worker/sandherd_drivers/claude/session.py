@@ -109,7 +109,6 @@ class Session:
                     await self.interrupt()
                     await hearing.idle.wait()
         hearing.refuse_waiting("the agent is ending")
-        hearing.conclude("stopped", "it was stopped", "stopped")
         if hearing.busy:
             await hearing.keep()
         with suppress(TimeoutError):
@@ -119,6 +118,9 @@ class Session:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
+        if hearing.busy:
+            hearing.broke_off()
+        hearing.conclude("stopped", "it was stopped", "stopped")
 
     async def _connect(self, begin: Begin) -> tuple[Any, Hearing]:
         config = Path(begin.state_dir) / "claude"
