@@ -171,7 +171,11 @@ class Agent:
                 self.conversation.refuse(call.action_id, decision.reason or "no leave was given")
 
     def interrupt(self) -> None:
-        """Stop what it does now, be it a command, an answer of its model or a question for leave."""
+        """Stop what it does now, be it a command, an answer of its model or a question for leave.
+
+        As the SDK's own `interrupt` does, the conversation is paused then, and goes on when it is run again. The SDK's
+        own `pause` would wait for the end of the step, which may be a command without one.
+        """
         self.interrupted = True
         self._wire.withdraw()
         if self._run_now is not None and not self._run_now.done():
