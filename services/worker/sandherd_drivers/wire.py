@@ -150,9 +150,9 @@ class Wire:
                 self._say_all(self._calls.ended())
         self._say("driver.turn", turn=turn, state=state)
 
-    def transcript(self, path: str | os.PathLike[str], session_id: str) -> None:
-        """This file is the session as far as it has come; the worker keeps a copy."""
-        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id)  # noqa: PTH100
+    def transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
+        """This file is the session as far as it has come; the worker keeps a copy, now or only if we are killed."""
+        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id, keep=keep)  # noqa: PTH100
 
     def result(
         self,
