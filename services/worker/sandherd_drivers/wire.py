@@ -150,21 +150,22 @@ class Wire:
                 self._say_all(self._calls.ended())
         self._say("driver.turn", turn=turn, state=state)
 
-    def transcript(self, path: str | os.PathLike[str], session_id: str) -> None:
-        """This file is the session as far as it has come; the worker keeps a copy."""
-        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id)  # noqa: PTH100
+    def transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
+        """This file is the session as far as it has come; the worker keeps a copy, now or only if we are killed."""
+        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id, keep=keep)  # noqa: PTH100
 
     def result(
         self,
         *,
         error_type: ErrorType | None = None,
         error: str = "",
+        signal: int | None = None,
         turns: int = 1,
         final_output: str | None = None,
         stop_reason: str | None = None,
         session_id: str | None = None,
     ) -> None:
-        """What came of the task; said once. No `error_type` means that it is done.
+        """What came of the task; said once. No `error_type` means that it is done; `signal` is what ended the agent.
 
         It is time for it when the agent is idle and no message waits for it: a turn that was stopped for the sake of
         a message (`Interrupt`, then `Message`) is followed by that message's turn, and is no end.
@@ -173,6 +174,7 @@ class Wire:
             "driver.result",
             error_type=error_type,
             error=error,
+            signal=signal,
             turns=turns,
             final_output=final_output,
             stop_reason=stop_reason,

@@ -125,14 +125,17 @@ def test_a_long_result_is_cut_and_says_so() -> None:
 
 
 def test_what_is_no_ones_words_is_a_note() -> None:
-    """The system prompt, and that a part of the conversation was put into a summary."""
+    """The system prompt, that a part of the conversation was put into a summary, and that it was paused or stopped."""
     prompt = {"kind": "SystemPromptEvent", "system_prompt": {"text": "You are"}, "tools": [{"title": "terminal"}]}
     summary = {"kind": "Condensation", "forgotten_event_ids": ["a", "b"], "summary": "It was long."}
-    said = tell(telling(), prompt, summary, {"kind": "CondensationRequest"}, {"kind": "PauseEvent"})
+    bare = ("CondensationRequest", "PauseEvent", "InterruptEvent", "ConversationStateUpdateEvent")
+    said = tell(telling(), prompt, summary, *({"kind": kind} for kind in bare))
     assert [data["metadata"] for _, data in said] == [
         {"subtype": "system_prompt", "tools": ["terminal"], "content_length": 7},
         {"subtype": "condensation", "forgotten": 2, "summary": "It was long."},
         {"subtype": "condensation_request"},
+        {"subtype": "paused"},
+        {"subtype": "interrupted"},
     ]
 
 

@@ -33,6 +33,12 @@ def judge(result: Any) -> Outcome:
     return Outcome("internal" if passing else "exit_status", _text(result), stop_reason, result.result)
 
 
+def signal_of(error: Exception | None) -> int | None:
+    """The signal that has ended the program, where this error of the SDK's says that one has."""
+    code = getattr(error, "exit_code", None)
+    return -code if code is not None and code < 0 else None
+
+
 def _passes(status: int | None) -> bool:
     """Whether the same may go well another time: the server was not there, had too much to do, or broke."""
     return status is None or status in _PASSING or status >= 500

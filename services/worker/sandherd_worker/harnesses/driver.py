@@ -169,21 +169,19 @@ class DriverHarness:
             case lines.Ready(session_id=session):
                 self._session = session
                 self._ready.set()
-            case lines.Taken(message=message):
-                self._receipts.answer(message, None)
-            case lines.Refused(message=message, reason=reason):
-                self._receipts.answer(message, reason or "the agent did not take it")
+            case lines.Taken() | lines.Refused() as receipt:
+                self._receipts.answer(receipt.message, receipt.refusal)
             case lines.Turn(turn=turn, state=state):
                 await self._on_turn(turn, working=state == "running")
             case lines.Ask(approval_id=question, tool=tool, input=input, reason=reason):
                 await self._desk.ask(question, tool, input, reason, self._turn)
-            case lines.TranscriptLine(path=path, session_id=session):
+            case lines.TranscriptLine(path=path, session_id=session, keep=now):
                 self._transcript = (Path(path), session)
-                await self._around.keep(*self._transcript)
+                if now:
+                    await self._around.keep(*self._transcript)
             case lines.Result() as result:
                 kills = self._memory_kills.new()
-                ended = outcome(result, self._session, stopped=self._stopped, memory_kills=kills)
-                self._conclusion.result(ended)
+                self._conclusion.result(outcome(result, self._session, stopped=self._stopped, memory_kills=kills))
 
     async def _on_turn(self, turn: int, *, working: bool) -> None:
         self._turn = turn

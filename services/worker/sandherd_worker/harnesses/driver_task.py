@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any, cast, get_args
 
 from sandherd.contracts.delivery import InboxMessage
@@ -91,9 +92,11 @@ def outcome(result: Result, session: str | None, *, stopped: bool, memory_kills:
     ended = Ended(
         error_type=cast("FailureType | None", failure),
         error=result.error or ("" if failure is None else "the agent's program says that it failed"),
+        signal=result.signal if failure == "signal" else None,
         turns=result.turns,
         final_output=result.final_output,
         stop_reason=result.stop_reason,
         session_id=result.session_id or session,
     )
-    return for_memory(ended) if failure == "signal" and memory_kills else ended
+    killed = failure == "signal" and ended.signal in {None, SIGKILL}
+    return for_memory(ended) if killed and memory_kills else ended

@@ -150,7 +150,6 @@ class Acp(Program):
     edits_with = "edit"
     victims: ClassVar[dict[str, str]] = {"driver": "sandherd_drivers.acp", "program": SCRIPTED_ACP.name}
     hears_mid_turn = False
-    stopped_as = "cancelled"  # the protocol's own word
     keeps_session = False
     _calls = 0
 

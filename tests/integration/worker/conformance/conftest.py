@@ -13,7 +13,9 @@ from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
 from sandherd.stack.broker import Broker
+from spawner.runtimes.cgroups import find
 from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapter
+from tests.integration.worker.conformance.groups import Group
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -40,6 +42,19 @@ def _end(agent: Adapter) -> None:
     for process in agent.processes():
         with suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+@pytest.fixture
+async def group(eventually: Any) -> AsyncIterator[Group]:
+    """The control groups of one sandbox; at the end all that is in them is killed."""
+    groups = find(f"sandherd-{new_name('test')}")
+    if groups.memory is None or groups.freezer is None:
+        groups.close()
+        pytest.skip("this host lets us make no control group that holds memory, or none that freezes")
+    group = Group(groups, "sandbox")
+    yield group
+    await eventually(group.end, "the group is gone")
+    groups.close()
 
 
 @pytest.fixture

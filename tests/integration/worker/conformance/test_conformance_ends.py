@@ -22,15 +22,18 @@ async def busy(agent: Adapter, sandbox: Any, eventually: Any) -> None:
     agent.begins(Run(SPAWNS))
     await sandbox.start(SANDHERD_STOP_GRACE=str(GRACE))
     await eventually((sandbox.work / "began").exists, "the agent is at it")
+    await sandbox.event("tool_use")
 
 
 async def test_an_agent_that_is_killed_has_one_end(agent: Adapter, which: str, sandbox: Any, eventually: Any) -> None:
-    """By kill -9: one failure with its signal, and no process is left, not even an orphan."""
+    """By kill -9: one failure with its signal, and no process is left, not even an orphan; its session is kept."""
     await busy(agent, sandbox, eventually)
     agent.victim(which).kill()
     assert await sandbox.ended() == ExitCode.DRAINED
     (failed,) = await sandbox.events("completed", "failed")
     assert (failed.type, failed.data.error_type, failed.data.signal) == ("agent.failed", "signal", 9)
+    kept = [event for event in await sandbox.events("transcript_saved") if event.data.session_id]
+    assert bool(kept) == agent.keeps_session
     assert (await sandbox.events())[-1].type == "agent.shutdown"
     assert agent.processes() == []
 
