@@ -1,6 +1,7 @@
 """An agent's session as an artifact: without its secrets, only if it is new, and only what may be one."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ async def test_a_disk_without_room_for_a_copy_is_said(
     path = tmp_path / "work" / "session.jsonl"
     path.write_text("one")
     full = Path("/dev/full")
-    monkeypatch.setattr(sessions.tempfile, "TemporaryFile", lambda **_: full.open("w+b"))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full.open("w+b"))
     await kept.keep(path, "session-1")
     (event,) = said(spool)
     assert (event.type, event.data.phase) == ("agent.error", "transcript")
