@@ -12,6 +12,8 @@ import pytest
 
 from sandherd_worker.exits import ExitCode
 from sandherd_worker.spool_file import scan, segments
+from tests.integration.worker.conformance.acts import Run, Say
+from tests.integration.worker.conformance.adapters import Acp
 
 pytestmark = pytest.mark.faults
 
@@ -129,6 +131,16 @@ async def test_a_silent_agent_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> N
     sandbox.task("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600")
     assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))
+
+
+@pytest.mark.agents
+async def test_an_agent_below_a_driver_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> None:
+    """It waits in a tool call of its own; it is ended, and it is said for what."""
+    agent = Acp(sandbox)
+    agent.begins(Run("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600"), Say("Done."))
+    assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    check_end(await whole(sandbox))
+    assert agent.processes() == []
 
 
 async def test_an_agent_that_fails_beside_a_disk_that_is_nearly_full(sandbox: Any, disk: SmallDisk) -> None:
