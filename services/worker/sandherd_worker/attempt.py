@@ -75,7 +75,7 @@ class Attempt:
         try:
             await self._work()
         except SpoolError as error:
-            await self._give_up(f"what the agent says can't be kept: {error}")
+            await self._give_up(f"what the agent says can't be kept: {error}", error.reason)
         except Exception as error:  # noqa: BLE001  # whatever broke, the herd is owed an end and a last word
             _log.error("the worker broke", **logs.place(error))
             await self._give_up(f"the worker broke: {type(error).__name__}: {error}")
@@ -102,6 +102,8 @@ class Attempt:
         beating = asyncio.create_task(self._heartbeat.beat())
         try:
             ended = await self._run_agent()
+            if ended.error_type == "stopped" and self._spool.trouble is not None:
+                raise self._spool.trouble
             await self._put_by(ended)
             await self._emitter.emit(self._end(ended), last_words=True)
             if ended.error_type is None and self._spec.linger_seconds > 0:
@@ -198,13 +200,17 @@ class Attempt:
     def _follows_up(self) -> bool:
         return self._harness is not None and self._harness.follows_up
 
-    async def _give_up(self, why: str) -> None:
-        """The agent is gone; say its end and the last word with what room is left."""
+    async def _give_up(self, why: str, reason: str | None = None) -> None:
+        """End the agent and all beside it; say its end and the last word with what room is left."""
         self._inbox.close("the worker has to end")
         self._tracker.abandon()
         if self._harness is not None:
             await self._harness.stop(0)
-        await self._emitter.emit(self._end(Ended(error_type="internal", error=why)), last_words=True)
+        # Whatever still runs would take what room there is for the last words.
+        await self._room.close()
+        await self._emitter.emit(
+            self._end(Ended(error_type="internal", error=why, stop_reason=reason)), last_words=True
+        )
         await self._last_word(1)
 
     async def _last_word(self, turns: int) -> None:

@@ -59,6 +59,8 @@ class Sandbox:
         self.state.mkdir()
         self.process: asyncio.subprocess.Process | None = None
         self.environment: dict[str, str] = {}
+        self.within: list[str] = []
+        """What starts the worker, if that is more than its interpreter."""
 
     def task(self, script: str, **fields: Any) -> None:
         """The agent is this shell script."""
@@ -138,6 +140,7 @@ class Sandbox:
         """Start the worker."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
+                *self.within,
                 sys.executable,
                 "-m",
                 "sandherd_worker.main",
