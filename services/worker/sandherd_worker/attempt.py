@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sandherd.contracts.commands import TaskSpec
@@ -113,8 +112,9 @@ class Attempt:
     async def _run_agent(self) -> Ended:
         if self._failure is not None:
             return self._failure
-        if self._who.previous_file is not None:
-            await self._take_over(self._who.previous_file)
+        left = self._who.previous_file or self._spec.resume
+        if left is not None and (failure := await self._inherit()) is not None:
+            return failure
         await self._tracker.start()
         if self._stop.reason is not None:
             return Ended(error_type="stopped", error="it was stopped before its agent had begun")
@@ -158,10 +158,10 @@ class Attempt:
         await harness.ended()
         await self._tracker.finish()
 
-    async def _take_over(self, given: Path) -> None:
-        from sandherd_worker.previous import take_over
+    async def _inherit(self) -> Ended | None:
+        from sandherd_worker.resuming import inherit
 
-        await take_over(given, self._who, self._parts.line, self._stop, self.say)
+        return await inherit(self._spec, self._parts, self.say)
 
     async def _put_by(self, ended: Ended) -> None:
         """Put by what the next attempt may want, before the end of this one is said."""
