@@ -9,6 +9,7 @@ from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.leaving import complain
 from sandherd.client.cli.making import with_memory
 from sandherd.client.cli.options import Format
+from sandherd.client.cli.resuming import Earlier, going_on
 from sandherd.client.cli.screen import Screen
 from sandherd.client.cli.showing import complain_of_gaps
 from sandherd.client.cli.telling import shortened
@@ -23,10 +24,18 @@ from sandherd.contracts.states import MessageState
 DONE: Final = "task.completed"
 
 
-async def run(herd: Herd, task: TaskSpec, output: Format, *, follow: bool, memory: int | None = None) -> int:
+async def run(
+    herd: Herd,
+    task: TaskSpec,
+    output: Format,
+    *,
+    follow: bool,
+    memory: int | None = None,
+    earlier: Earlier | None = None,
+) -> int:
     """Submit a task and show what becomes of it. Returns 1 if it does not complete."""
     name = new_task()
-    task = await with_memory(herd, task, memory)
+    task = await with_memory(herd, await going_on(herd, task, earlier), memory)
     await herd.check(task)
     if follow:
         return await _run_to_the_end(herd, name, task, output)

@@ -1,0 +1,64 @@
+"""Going on from an earlier task, as a command line says it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.specs import TaskSpec
+
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="TASK",
+        help="Go on with the session of this earlier task, and with its work tree where that was kept.",
+    ),
+]
+Attempt = Annotated[
+    int | None,
+    typer.Option(
+        "--resume-attempt", metavar="N", help="The attempt of that task; else the last with a session.", min=1
+    ),
+]
+Fork = Annotated[
+    bool, typer.Option("--fork", help="With --resume: a session of its own with that beginning; the old one stays.")
+]
+SessionOnly = Annotated[
+    bool, typer.Option("--session-only", help="With --resume: begin with an empty work tree all the same.")
+]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What of an earlier task is wanted."""
+
+    task: str
+    attempt: int | None = None
+    fork: bool = False
+    work: bool = True
+
+
+def wanted(task: str | None, attempt: int | None, *, fork: bool, work: bool) -> Earlier | None:
+    """What these options mean; None if there is nothing to go on from. Raises `HerdError` for what means nothing."""
+    if task is not None:
+        return Earlier(task, attempt, fork, work)
+    if attempt is None and not fork and work:
+        return None
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    remedy = "name the earlier task with --resume TASK"
+    raise HerdError.of(Code.INVALID_FIELD, "nothing says which task to go on from", field="resume", remedy=remedy)
+
+
+async def going_on(herd: "Herd", task: "TaskSpec", earlier: Earlier | None) -> "TaskSpec":
+    """The task with what it goes on from. Raises `HerdError`, also where its harness can't."""
+    if earlier is None:
+        return task
+    from sandherd.client.errors import made
+
+    found = await herd.session_of(earlier.task, attempt=earlier.attempt, fork=earlier.fork, work=earlier.work)
+    return made(type(task), **{**dict(task), "resume": found})
