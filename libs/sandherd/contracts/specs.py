@@ -105,6 +105,8 @@ class TaskSpec(SandboxSpec):
     retry: Retry = Retry()
     on_retry: Literal["offer", "restore"] = "offer"
     """What a new attempt gets of the last one's work tree: beside its own empty one, or as its own."""
+    keep_work: bool = Field(default=False, exclude_if=lambda said: not said)
+    """Whether the work tree is put by also when the task is done, for a later task to go on with."""
     resume: Resume | None = Field(default=None, exclude_if=lambda said: said is None)
     """The earlier task whose session, and work tree, this one goes on from. None: the agent begins anew."""
 

@@ -164,11 +164,14 @@ class Attempt:
         return await inherit(self._spec, self._parts, self.say)
 
     async def _put_by(self, ended: Ended) -> None:
-        """Put by what the next attempt may want, before the end of this one is said."""
-        if ended.error_type is not None:
-            await self._keeping.save_work(time_to_save(self._who, self._stop))
+        """Put by what the next attempt or a later task may want, before the end of this one is said."""
+        await self._save_work(wanted=ended.error_type is not None or self._spec.keep_work)
         self._transcript.close()
         await self._keeping.save_transcript(self._transcript.read())
+
+    async def _save_work(self, *, wanted: bool) -> None:
+        if wanted:
+            await self._keeping.save_work(time_to_save(self._who, self._stop))
 
     async def _linger(self) -> None:
         """Stay until the worker has to end. An agent that takes follow-ups goes on with each message."""
@@ -180,6 +183,7 @@ class Attempt:
         await self._stop.asked()
         if self._harness is not None and not self._parted:
             await self._part(self._harness)
+        await self._save_work(wanted=self._spec.keep_work)
 
     async def _turned(self, turn: int, working: bool) -> None:  # noqa: FBT001  # as the harness tells it
         self._turns = max(self._turns, turn)

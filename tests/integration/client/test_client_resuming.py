@@ -76,6 +76,11 @@ async def session(herd: Herd, task: str) -> str | None:
     return found
 
 
+async def edited(herd: Herd, task: str) -> set[str]:
+    """The files that a task's agent was told to have changed."""
+    return {s.envelope["data"]["file_path"] async for s in herd.events(task=task, types=["agent.file_edited"])}
+
+
 async def forget(broker: Broker) -> None:
     """Have the spawner forget all tasks and sandboxes, as it does a day after their end."""
     async with broker.bus(Principal.SPAWNER) as bus:
@@ -125,20 +130,23 @@ async def test_a_failed_task_that_was_forgotten_goes_on_with_its_work(
     second = await claude("go on", "--resume", first)
     assert "pelican" in model.requests[-1].words
     assert KEY not in model.requests[-1].words
-    edited = [
-        s.envelope["data"] async for s in real.events(task=second, types=["agent.file_created", "agent.file_edited"])
-    ]
-    assert {one["file_path"] for one in edited} == {"seen.txt", "half.txt"}
+    assert await edited(real, second) == {"seen.txt", "half.txt"}
 
 
 async def test_a_session_that_its_agent_keeps_is_loaded_by_its_name(real: Herd) -> None:
     """Behind the protocol: as `session/load` where the agent has that, as a fork where it has that, else refused."""
-    first = await real.submit(acp("say hello"))
+    first = await real.submit(acp("tool t1 execute {}\nsh t1 echo work >made.txt", keep_work=True))
     assert (await real.wait(first)).state is TaskState.COMPLETED
     resume = await real.session_of(first)
     assert (resume.session_id, resume.transcript) == ("sess-1", None)
-    second = await real.submit(acp("say again", resume=resume))
+    second = await real.submit(acp("tool t1 execute {}\nsh t1 cp made.txt again.txt", resume=resume))
     assert (await real.wait(second)).result["session_id"] == "sess-1"
+    assert await edited(real, second) == {"again.txt"}
+    bare = await real.submit(
+        acp("tool t1 execute {}\nsh t1 ls >seen.txt", resume=await real.session_of(first, work=False))
+    )
+    await real.wait(bare)
+    assert "made.txt" not in str([s.envelope async for s in real.events(task=bare, types=["agent.file_edited"])])
     forked = await real.submit(acp("say other", "forks", resume=await real.session_of(first, fork=True)))
     assert (await real.wait(forked)).result["session_id"] == "sess-1-fork"
     can_not = await real.submit(acp("say other", resume=await real.session_of(first, fork=True)))

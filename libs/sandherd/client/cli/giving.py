@@ -19,7 +19,7 @@ from sandherd.client.cli.options import (
     SecretEnv,
     example,
 )
-from sandherd.client.cli.resuming import Attempt, Fork, Resume, SessionOnly, wanted
+from sandherd.client.cli.resuming import Attempt, Fork, KeepWork, Resume, SessionOnly, wanted
 from sandherd.client.cli.rounds import (
     CheckTimeout,
     MaxCost,
@@ -94,6 +94,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     on_retry: Annotated[
         OnRetry, typer.Option("--on-retry", help="The last attempt's work tree: beside the new one, or as the new one.")
     ] = OnRetry.OFFER,
+    keep_work: KeepWork = False,
     resume: Resume = None,
     resume_attempt: Attempt = None,
     fork: Fork = False,
@@ -140,6 +141,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         task_timeout=task_timeout,
         retry_also=retry_also or [],
         on_retry=on_retry,
+        keep_work=keep_work,
         rounds=rounds(
             until=until,
             until_said=until_said,

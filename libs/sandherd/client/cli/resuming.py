@@ -30,6 +30,10 @@ SessionOnly = Annotated[
     bool, typer.Option("--session-only", help="With --resume: begin with an empty work tree all the same.")
 ]
 
+KeepWork = Annotated[
+    bool, typer.Option("--keep-work", help="Keep the work tree of a task that is done, too, for a later --resume.")
+]
+
 
 @dataclass(frozen=True)
 class Earlier:
