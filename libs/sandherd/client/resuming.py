@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, get_args
 
+from pydantic import BaseModel, ConfigDict
+
 from sandherd.client import heard, questions
 from sandherd.client.errors import HerdError, made
 from sandherd.client.questions import Ask
@@ -12,8 +14,11 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
 from sandherd.contracts.events.lifecycle import TaskAssigned
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.quantities import Attempt
 from sandherd.contracts.requests import AskEvents, TaskView
 from sandherd.contracts.resume import Resume
+from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TASK_ENDED
 
 _LATELY: Final = timedelta(seconds=10)
@@ -22,6 +27,24 @@ _LOOK: Final = 0.2
 _MOST: Final = 100
 _KINDS: Final = get_args(Resume.model_fields["harness"].annotation)
 _LEFT: Final = tuple(one.type for one in (AgentTranscriptSaved, AgentWorkSaved, AgentCompleted, AgentFailed))
+
+
+class Earlier(BaseModel):
+    """What of an earlier task is wanted: what `session_of` is asked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: SafeName
+    attempt: Attempt | None = None
+    fork: bool = False
+    work: bool = True
+
+
+async def going_on(ask: Ask, spec: TaskSpec, earlier: Earlier | None) -> TaskSpec:
+    """The task with what it goes on from. Raises `HerdError`, also where its harness can't."""
+    if earlier is None:
+        return spec
+    return made(TaskSpec, **{**dict(spec), "resume": await session_of(ask, **dict(earlier))})
 
 
 async def session_of(ask: Ask, task: str, *, attempt: int | None, fork: bool, work: bool) -> Resume:

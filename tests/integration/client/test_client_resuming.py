@@ -1,5 +1,6 @@
 """Going on from an earlier task by the command, with real services, sandboxes and agents."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,23 @@ async def test_a_session_that_its_agent_keeps_is_loaded_by_its_name(real: Herd) 
     view = await real.wait(can_not)
     assert (view.state, view.error_type, view.attempt) == (TaskState.FAILED, "start", 1)
     assert "can't fork a session" in str(view.error)
+
+
+async def test_tasks_of_a_file_go_on_from_an_earlier_one(real: Herd, sandherd: Run, tmp_path: Path) -> None:
+    """Each in its way; where one has nothing to go on from, none of them is sent."""
+    first = await real.submit(acp("say hello"))
+    await real.wait(first)
+    spec = acp("say again", "forks").model_dump(mode="json")
+    file = tmp_path / "tasks.json"
+    tasks = [{"name": "on", **spec, "resume": first}, {"name": "fork", **spec, "resume": {"task": first, "fork": True}}]
+    file.write_text(json.dumps({"tasks": [*tasks, {"name": "never", **spec, "resume": "task-never"}]}))
+    status, out, err = await sandherd("tasks", "submit", str(file), "-o", "json")
+    assert (status != 0, out, "there is no task task-never" in err) == (True, "", True)
+    file.write_text(json.dumps({"tasks": tasks}))
+    status, out, err = await sandherd("tasks", "submit", str(file), "-o", "json")
+    assert status == 0, err
+    views = [await real.wait(one["task"]) for one in json.loads(out)["tasks"]]
+    assert [view.result["session_id"] for view in views] == ["sess-1", "sess-1-fork"]
 
 
 async def test_what_can_not_be_gone_on_from_is_refused_by_name(real: Herd, sandherd: Run) -> None:

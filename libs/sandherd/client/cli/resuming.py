@@ -1,13 +1,11 @@
 """Going on from an earlier task, as a command line says it."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from sandherd.client.herd import Herd
-    from sandherd.contracts.specs import TaskSpec
+    from sandherd.client.resuming import Earlier
 
 Resume = Annotated[
     str | None,
@@ -35,34 +33,15 @@ KeepWork = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """What of an earlier task is wanted."""
-
-    task: str
-    attempt: int | None = None
-    fork: bool = False
-    work: bool = True
-
-
-def wanted(task: str | None, attempt: int | None, *, fork: bool, work: bool) -> Earlier | None:
+def wanted(task: str | None, attempt: int | None, *, fork: bool, work: bool) -> "Earlier | None":
     """What these options mean; None if there is nothing to go on from. Raises `HerdError` for what means nothing."""
-    if task is not None:
-        return Earlier(task, attempt, fork, work)
-    if attempt is None and not fork and work:
+    if task is None and attempt is None and not fork and work:
         return None
-    from sandherd.client.errors import HerdError
+    from sandherd.client.errors import HerdError, made
+    from sandherd.client.resuming import Earlier
     from sandherd.contracts.errors import Code
 
+    if task is not None:
+        return made(Earlier, task=task, attempt=attempt, fork=fork, work=work)
     remedy = "name the earlier task with --resume TASK"
     raise HerdError.of(Code.INVALID_FIELD, "nothing says which task to go on from", field="resume", remedy=remedy)
-
-
-async def going_on(herd: "Herd", task: "TaskSpec", earlier: Earlier | None) -> "TaskSpec":
-    """The task with what it goes on from. Raises `HerdError`, also where its harness can't."""
-    if earlier is None:
-        return task
-    from sandherd.client.errors import made
-
-    found = await herd.session_of(earlier.task, attempt=earlier.attempt, fork=earlier.fork, work=earlier.work)
-    return made(type(task), **{**dict(task), "resume": found})

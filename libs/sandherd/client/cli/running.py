@@ -9,12 +9,12 @@ from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.leaving import complain
 from sandherd.client.cli.making import with_memory
 from sandherd.client.cli.options import Format
-from sandherd.client.cli.resuming import Earlier, going_on
 from sandherd.client.cli.screen import Screen
 from sandherd.client.cli.showing import complain_of_gaps
 from sandherd.client.cli.telling import shortened
 from sandherd.client.errors import refused
 from sandherd.client.herd import Herd, new_task
+from sandherd.client.resuming import Earlier, going_on
 from sandherd.client.sending import Delivery
 from sandherd.client.sequencing import Event
 from sandherd.client.target import TASK_REFUSED
@@ -35,7 +35,7 @@ async def run(
 ) -> int:
     """Submit a task and show what becomes of it. Returns 1 if it does not complete."""
     name = new_task()
-    task = await with_memory(herd, await going_on(herd, task, earlier), memory)
+    task = await with_memory(herd, await going_on(herd.connection.ask, task, earlier), memory)
     await herd.check(task)
     if follow:
         return await _run_to_the_end(herd, name, task, output)
