@@ -135,19 +135,19 @@ async def test_a_failed_task_that_was_forgotten_goes_on_with_its_work(
 
 
 async def test_a_session_that_its_agent_keeps_is_loaded_by_its_name(real: Herd) -> None:
-    """Behind the protocol: as `session/load` where the agent has that, as a fork where it has that, else refused."""
-    first = await real.submit(acp("tool t1 execute {}\nsh t1 echo work >made.txt", keep_work=True))
+    """As `session/load` or a fork, where the agent has that and finds it, as in the work tree; else it is refused."""
+    kept: dict[str, Any] = {"keep_work": True, "env": {"SCRIPTED_SESSIONS": "."}}
+    first = await real.submit(acp("tool t1 execute {}\nsh t1 echo pelican >made.txt", **kept))
     assert (await real.wait(first)).state is TaskState.COMPLETED
     resume = await real.session_of(first)
     assert (resume.session_id, resume.transcript) == ("sess-1", None)
-    second = await real.submit(acp("tool t1 execute {}\nsh t1 cp made.txt again.txt", resume=resume))
+    second = await real.submit(acp("tool t1 execute {}\nsh t1 cp made.txt again.txt\nprompts", resume=resume, **kept))
     assert (await real.wait(second)).result["session_id"] == "sess-1"
-    assert await edited(real, second) == {"again.txt"}
-    bare = await real.submit(
-        acp("tool t1 execute {}\nsh t1 ls >seen.txt", resume=await real.session_of(first, work=False))
-    )
-    await real.wait(bare)
-    assert "made.txt" not in str([s.envelope async for s in real.events(task=bare, types=["agent.file_edited"])])
+    assert "echo pelican" in (await real.task(second)).result["final_output"]
+    assert await edited(real, second) == {"again.txt", "sess-1.json"}
+    bare = await real.submit(acp("say again", resume=await real.session_of(first, work=False), **kept))
+    view = await real.wait(bare)
+    assert (view.state, view.error_type, "begin anew" in str(view.error)) == (TaskState.FAILED, "start", True)
     forked = await real.submit(acp("say other", "forks", resume=await real.session_of(first, fork=True)))
     assert (await real.wait(forked)).result["session_id"] == "sess-1-fork"
     can_not = await real.submit(acp("say other", resume=await real.session_of(first, fork=True)))
