@@ -17,7 +17,7 @@ from sandherd.contracts.events.lifecycle import TaskAssigned
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt
 from sandherd.contracts.requests import AskEvents, TaskView
-from sandherd.contracts.resume import Resume
+from sandherd.contracts.resume import KEEPS_ITSELF, Resume
 from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TASK_ENDED
 
@@ -54,7 +54,7 @@ async def session_of(ask: Ask, task: str, *, attempt: int | None, fork: bool, wo
     await _heard_out(ask, view)
     for assigned in await _attempts(ask, task, attempt):
         found = await _left(ask, assigned.sandbox)
-        if "session_id" in found:
+        if "transcript" in found or (view.harness == KEEPS_ITSELF and "session_id" in found):
             taken = {name: value for name, value in found.items() if work or name != "work"}
             known = {"task": task, "attempt": assigned.attempt, "sandbox": assigned.sandbox, "harness": view.harness}
             return made(Resume, **known, **taken, fork=fork)

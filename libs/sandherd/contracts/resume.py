@@ -9,7 +9,7 @@ from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt
 
 SessionId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
-_KEEPS_ITSELF: Final = "acp"
+KEEPS_ITSELF: Final = "acp"
 """The protocol tells a session's name and no file: it is the agent that keeps it."""
 
 
@@ -37,6 +37,6 @@ class Resume(BaseModel):
 
     @model_validator(mode="after")
     def _is_a_session(self) -> Self:
-        if self.transcript is None and self.harness != _KEEPS_ITSELF:
+        if self.transcript is None and self.harness != KEEPS_ITSELF:
             raise ValueError(f"transcript: {self.harness} goes on from nothing else, and there is none")
         return self
