@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sandherd.contracts.commands import TaskSpec
@@ -115,8 +114,9 @@ class Attempt:
     async def _run_agent(self) -> Ended:
         if self._failure is not None:
             return self._failure
-        if self._who.previous_file is not None:
-            await self._take_over(self._who.previous_file)
+        left = self._who.previous_file or self._spec.resume
+        if left is not None and (failure := await self._inherit()) is not None:
+            return failure
         await self._tracker.start()
         if self._stop.reason is not None:
             return Ended(error_type="stopped", error="it was stopped before its agent had begun")
@@ -160,17 +160,20 @@ class Attempt:
         await harness.ended()
         await self._tracker.finish()
 
-    async def _take_over(self, given: Path) -> None:
-        from sandherd_worker.previous import take_over
+    async def _inherit(self) -> Ended | None:
+        from sandherd_worker.resuming import inherit
 
-        await take_over(given, self._who, self._parts.line, self._stop, self.say)
+        return await inherit(self._spec, self._parts, self.say)
 
     async def _put_by(self, ended: Ended) -> None:
-        """Put by what the next attempt may want, before the end of this one is said."""
-        if ended.error_type is not None:
-            await self._keeping.save_work(time_to_save(self._who, self._stop))
+        """Put by what the next attempt or a later task may want, before the end of this one is said."""
+        await self._save_work(wanted=ended.error_type is not None or self._spec.keep_work)
         self._transcript.close()
         await self._keeping.save_transcript(self._transcript.read())
+
+    async def _save_work(self, *, wanted: bool) -> None:
+        if wanted:
+            await self._keeping.save_work(time_to_save(self._who, self._stop))
 
     async def _linger(self) -> None:
         """Stay until the worker has to end. An agent that takes follow-ups goes on with each message."""
@@ -182,6 +185,7 @@ class Attempt:
         await self._stop.asked()
         if self._harness is not None and not self._parted:
             await self._part(self._harness)
+        await self._save_work(wanted=self._spec.keep_work)
 
     async def _turned(self, turn: int, working: bool) -> None:  # noqa: FBT001  # as the harness tells it
         self._turns = max(self._turns, turn)

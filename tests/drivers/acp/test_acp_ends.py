@@ -147,8 +147,8 @@ async def test_an_agent_that_does_not_begin(converse: Converse, are: str, error_
 @pytest.mark.parametrize(
     ("are", "resume", "text"),
     [
-        ("plain", {"session_id": "s", "fork": False}, "can't go on with an earlier session"),
-        ("plain", {"session_id": "s", "fork": True}, "can't fork a session"),
+        ("plain", {"session_id": "s", "fork": False}, "can't go on with an earlier session; begin anew"),
+        ("plain", {"session_id": "s", "fork": True}, "can't fork a session; go on with it without"),
         ("usual", {"session_id": "lost", "fork": False}, "session/load"),
     ],
 )
@@ -161,6 +161,7 @@ async def test_a_session_that_can_not_be_gone_on_with(
     result = driver.said("driver.result")[0]
     assert result["error_type"] == "start"
     assert text in result["error"]
+    assert "begin anew" in result["error"]
 
 
 async def test_a_program_that_is_not_there(start_driver: StartDriver, python: Path) -> None:

@@ -15,6 +15,7 @@ from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.offers import KeptSession, Previous
 from sandherd.contracts.principals import Principal
+from sandherd.contracts.resume import Resume
 from sandherd.stack.broker import Broker
 from sandherd_worker.exits import ExitCode
 
@@ -168,6 +169,31 @@ async def test_the_next_attempt_goes_on_with_the_session(
     assert await sandbox.run(**variables) == ExitCode.DRAINED
     said = [event.data.content for event in await sandbox.events("message")]
     assert said == (["resumed session-1: turn 1\n", "two"] if resumed else ["two"])
+
+
+@pytest.mark.parametrize(
+    ("use", "goes_on_from"),
+    [("restore", "session-1: turn 1\nthe end\n"), ("offer", "session-0: an earlier task\n")],
+)
+async def test_an_attempt_after_a_resumed_one_goes_on_from_the_nearest(
+    driven: Driven, tmp_path: Path, use: str, goes_on_from: str
+) -> None:
+    """Where the last attempt is restored, from what that has left; else from where its task began, as the first did."""
+    sandbox = driven("say one", "fail it is not my day")
+    earlier = await sandbox.put_aside(b"an earlier task\n")
+    known = {"task": "task-0", "attempt": 1, "sandbox": sandbox.name, "harness": "acp", "session_id": "session-0"}
+    resume = Resume.model_validate({**known, "transcript": earlier, "fork": True}).model_dump()
+    assert await sandbox.run() == ExitCode.DRAINED
+    saved = [one.data for one in await sandbox.events("transcript_saved") if one.data.session_id][-1]
+    session = KeptSession(session_id=saved.session_id, artifact=saved.artifact)
+    previous = Previous(attempt=1, sandbox=sandbox.name, session=session, use=use)  # type: ignore[arg-type]  # one of both
+    sandbox = _another(sandbox, tmp_path / "second")
+    driven("say two", resume=resume)
+    (sandbox.state / "previous.json").write_text(previous.model_dump_json())
+    variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
+    assert await sandbox.run(**variables) == ExitCode.DRAINED
+    said = [event.data.content for event in await sandbox.events("message")]
+    assert said == [f"resumed {goes_on_from}", "two"]
 
 
 def _another(sandbox: Any, home: Path) -> Any:

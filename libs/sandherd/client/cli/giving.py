@@ -19,6 +19,7 @@ from sandherd.client.cli.options import (
     SecretEnv,
     example,
 )
+from sandherd.client.cli.resuming import Attempt, Fork, KeepWork, Resume, SessionOnly, wanted
 from sandherd.client.cli.rounds import (
     CheckTimeout,
     MaxCost,
@@ -39,6 +40,7 @@ RUN_EXAMPLE = example(
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
     'sandherd run "Fix the failing test" --harness claude --secret-env ANTHROPIC_API_KEY',
     'sandherd run "Make the tests pass" --until "make test" --max-iterations 5 --harness claude',
+    'sandherd run "Now write the tests" --harness claude --resume task-01kahc5x3tf8b9n2m4r6v8w0ya --fork',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
 )
 SEND_EXAMPLE = example(
@@ -92,6 +94,11 @@ def run(  # noqa: PLR0913  # one parameter per option
     on_retry: Annotated[
         OnRetry, typer.Option("--on-retry", help="The last attempt's work tree: beside the new one, or as the new one.")
     ] = OnRetry.OFFER,
+    keep_work: KeepWork = False,
+    resume: Resume = None,
+    resume_attempt: Attempt = None,
+    fork: Fork = False,
+    session_only: SessionOnly = False,
     until: Until = None,
     until_said: UntilSaid = None,
     check_timeout: CheckTimeout = None,
@@ -134,6 +141,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         task_timeout=task_timeout,
         retry_also=retry_also or [],
         on_retry=on_retry,
+        keep_work=keep_work,
         rounds=rounds(
             until=until,
             until_said=until_said,
@@ -144,8 +152,12 @@ def run(  # noqa: PLR0913  # one parameter per option
             errors=max_errors,
         ),
     )
-    most = memory_of(memory)
-    return talk(ctx, lambda herd: running.run(herd, task, output, follow=follow, memory=most), project=project)
+    most, earlier = memory_of(memory), wanted(resume, resume_attempt, fork=fork, work=not session_only)
+    return talk(
+        ctx,
+        lambda herd: running.run(herd, task, output, follow=follow, memory=most, earlier=earlier),
+        project=project,
+    )
 
 
 def send(

@@ -154,7 +154,12 @@ class Acp(Program):
     _calls = 0
 
     def harness(self) -> dict[str, Any]:
-        return {"kind": "acp", "argv": [str(interpreter("acp")), str(SCRIPTED_ACP)]}
+        return {"kind": "acp", "argv": [str(interpreter("acp")), str(SCRIPTED_ACP), "forks"]}
+
+    def variables(self) -> dict[str, str]:
+        kept = self.sandbox.log.parent / "sessions"  # where every sandbox of the test finds it
+        kept.mkdir(exist_ok=True)
+        return {"SCRIPTED_SESSIONS": str(kept)}
 
     def lines(self, act: Act) -> list[str]:
         self._calls += 1
