@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from message_relay.answering import Answering
 from message_relay.approvals import Approvals
+from message_relay.handing import Handing
 from message_relay.inbox import Inbox
 from message_relay.lapsing import Lapsing
+from message_relay.outliving import Outliving
 from message_relay.pumping import Pump
 from message_relay.saying import Saying
 from message_relay.taking import Taking
@@ -50,10 +52,12 @@ class Relay:
         inbox, saying = Inbox(bus), Saying(bus, Meters(CollectorRegistry()))
         approvals = Approvals(bus)
         approvals.write = self._counted(approvals.write)  # type: ignore[method-assign]
-        self.answering = Answering(bus, approvals, saying)
-        self.lapsing = Lapsing(bus, approvals, self.answering)
+        outliving = Outliving(bus, approvals)
+        self.answering = Answering(approvals, outliving, saying)
+        self.lapsing = Lapsing(approvals, outliving, self.answering)
+        handing = Handing(bus, approvals, outliving, self.answering)
         self.taking = Taking(bus, inbox, saying, self.answering, lambda _key: None)
-        self.pump = Pump(bus, inbox, saying, Meters(CollectorRegistry()), check=lambda: None)
+        self.pump = Pump(bus, inbox, saying, handing, Meters(CollectorRegistry()), check=lambda: None)
 
     def _counted(self, act: Any) -> Any:
         async def counted(*args: Any, **kwargs: Any) -> Any:
