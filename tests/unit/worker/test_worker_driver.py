@@ -189,34 +189,6 @@ async def test_leave_is_decided_by_the_policy_or_a_person(make: Make, listener: 
     assert said(listener) == ["A granted None", "B denied the task does not allow this tool", "C granted ok"]
 
 
-@pytest.mark.parametrize("way", ["interrupt", "die"])
-async def test_what_waits_is_withdrawn_with_its_turn_or_its_agent(
-    make: Make, listener: Any, eventually: Any, way: str
-) -> None:
-    """An agent that was interrupted, or has died by itself, waits for no leave; people are told why."""
-    harness = make("use A", approvals=Approvals(otherwise="ask"))
-    await harness.start()
-    await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
-    if way == "interrupt":
-        await harness.interrupt()
-    else:
-        os.kill(descendants().pop(), signal.SIGKILL)
-    await eventually(lambda: "approval_withdrawn" in listener.types(), "it is withdrawn")
-    asked, withdrawn = (event for event in listener.events if "approval" in event.type)
-    assert (withdrawn.type, withdrawn.approval_id) == ("agent.approval_withdrawn", asked.approval_id)
-    assert withdrawn.reason == ("the agent's turn is over" if way == "interrupt" else "the agent has ended")
-
-
-async def test_what_waits_outlives_a_worker_that_has_to_end(make: Make, listener: Any, eventually: Any) -> None:
-    """Stopped, the agent is told no and its turn ends; but its question is not withdrawn, for the next attempt."""
-    harness = make("use A", approvals=Approvals(otherwise="ask"))
-    await harness.start()
-    await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
-    await harness.stop(5)
-    await harness.ended()
-    assert listener.types().count("approval_withdrawn") == 0
-
-
 async def test_a_failure_that_the_driver_tells_is_the_attempts(make: Make) -> None:
     """With its text and its kind."""
     harness = make("fail it is not my day")
