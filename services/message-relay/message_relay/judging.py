@@ -94,7 +94,7 @@ def withdrawn(asked: Asked, reason: str, now: datetime) -> Asked | None:
             state=ApprovalState.EXPIRED, at=now, outcome=WITHDRAWN, reason=reason[:LONGEST_REASON] or None
         )
         return _decided(asked, decision)
-    if asked.next is None and asked.hand == "kept":
+    if asked.next is None and asked.hand in {"kept", "handing"}:
         return asked.model_copy(update={"hand": "over"})
     return None
 
