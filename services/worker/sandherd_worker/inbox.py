@@ -121,7 +121,8 @@ class Inbox:
             await (self._nobody or taker).inject(message)
         except CannotTakeError as error:
             # Whoever was not answered in time asks again, and what it is told must be what came of the message.
-            rejected = Receipt(message=message.message, outcome="rejected", reason=str(error))
+            gone = self._nobody is not None
+            rejected = Receipt(message=message.message, outcome="rejected", reason=str(error), agent_gone=gone)
             return self._rejected.setdefault(message.message, rejected)
         self._injected.add(message.message)
         await self._say(message)

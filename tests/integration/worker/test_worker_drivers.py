@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sandherd.bus.connection import Bus
@@ -126,6 +127,43 @@ async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, r
     assert await sandbox.ended() == ExitCode.DRAINED
     said = [event.data.content for event in await sandbox.events("message")]
     assert said == ["holds say later", "Bash denied not now", "later"]
+
+
+async def test_leave_is_withdrawn_with_the_turn_that_asked_for_it(driven: Driven, relay: Bus) -> None:
+    """An agent that was interrupted waits for it no more: people are told so, and an answer is refused."""
+    sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
+    asked = (await sandbox.event("approval_requested")).data
+    await sandbox.deliver(relay, letter("stop that", "interrupt"))
+    withdrawn = (await sandbox.event("approval_withdrawn")).data
+    assert (withdrawn.approval_id, withdrawn.reason) == (asked.approval_id, "the agent's turn is over")
+    sandbox.process.terminate()
+    await sandbox.ended()
+    assert [kind for kind in kinds(await sandbox.events()) if "approval" in kind] == [
+        "approval_requested",
+        "approval_withdrawn",
+    ]
+
+
+async def test_leave_is_withdrawn_with_an_agent_that_dies(driven: Driven) -> None:
+    """By itself, while its worker goes on; said before the end of its attempt."""
+    sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
+    await sandbox.event("approval_requested")
+    for process in psutil.Process(sandbox.process.pid).children(recursive=True):
+        if "echo_driver" in process.cmdline():
+            process.kill()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    said = kinds(await sandbox.events())
+    assert said.index("approval_requested") < said.index("approval_withdrawn") < said.index("failed")
+
+
+async def test_leave_is_waited_for_beyond_a_worker_that_has_to_end(driven: Driven) -> None:
+    """Its host stops it: the question is not withdrawn, for the next attempt may ask it again."""
+    sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
+    await sandbox.event("approval_requested")
+    sandbox.process.terminate()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    assert (await sandbox.event("failed")).data.error_type == "stopped"
+    assert await sandbox.events("approval_withdrawn") == []
 
 
 async def test_a_driver_that_is_killed_is_the_attempts_failure(driven: Driven) -> None:

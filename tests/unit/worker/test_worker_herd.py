@@ -263,7 +263,7 @@ async def test_a_turn_that_ends_takes_its_question_with_it(
     """The tool returns, and a later answer is to nothing that waits."""
     server.call("ask_human", question="tabs or spaces?")
     await eventually(lambda: listener.events, "it is asked")
-    desk.withdraw()
+    await desk.withdraw(1)
     assert "the turn has ended" in (await server.answer())["result"]["content"][0]["text"]
 
 

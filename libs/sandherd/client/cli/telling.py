@@ -163,6 +163,7 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "agent.message_injected": lambda d: f"{d.message_type} from {d.sender_id or 'somebody'}: {d.content}",
     "agent.tool_use": lambda d: call(d.tool, d.input),
     "agent.approval_requested": lambda d: f"{d.approval_id}: {call(d.tool, d.input)}",
+    "agent.approval_withdrawn": lambda d: f"{d.approval_id}: {d.reason}",
     "agent.tool_completed": lambda d: f"{d.tool}" + (f" in {d.duration_ms:.0f} ms" if d.duration_ms else ""),
     "agent.tool_result": lambda d: ("error: " if d.is_error else "") + d.result,
     "agent.iteration_started": lambda d: f"iteration {d.iteration_num}: {d.prompt_preview or ''}",
@@ -205,6 +206,6 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "approval.denied": lambda d: (
         d.approval_id + (f" by {d.by}" if d.by else "") + (f": {d.reason}" if d.reason else "")
     ),
-    "approval.expired": lambda d: f"{d.approval_id}: {d.outcome}",
+    "approval.expired": lambda d: f"{d.approval_id}: {d.outcome}" + (f", {d.reason}" if d.reason else ""),
     "monitor.intervention_decided": lambda d: f"{d.rule}: {d.step}: {d.message}",
 }

@@ -42,7 +42,7 @@ class DriverHarness:
         self._program, self._task, self._around = program, task, around
         self._output = Output(around.redactor, around.voice.show)
         self._lines = EventLines(self._say, lambda: self._turn, self._heed)
-        self._desk = Desk(task.approvals, around.voice.say, self._decide)
+        self._desk = Desk(task.approvals, around.voice.say, self._decide, lambda: self._stopped)
         self._receipts = Receipts()
         self._conclusion = Conclusion(self._conclude)
         self._used = Used()
@@ -186,7 +186,7 @@ class DriverHarness:
     async def _on_turn(self, turn: int, *, working: bool) -> None:
         self._turn = turn
         if not working:
-            self._desk.withdraw()
+            await self._desk.withdraw(turn)
         await self._around.turned(turn, working)
         self._conclusion.turn(working=working)
 
@@ -230,12 +230,11 @@ class DriverHarness:
         self._ready.set()
 
     async def _over(self, code: int) -> None:
-        """The driver is gone; if that is not what was asked of it, it is said.
-
-        One that has not ended in order may have left more in its transcript than when it last named it.
-        """
+        """The driver is gone; if that is not what was asked of it, it is said."""
+        # One that has not ended in order may have left more in its transcript than when it last named it.
         if code != 0 and self._transcript is not None:
             await self._around.keep(*self._transcript)
+        await self._desk.withdraw(self._turn, _GONE)
         ended = judge(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
         if ended.error_type is None and not self._done.done():
             ended = replace(ended, error_type="internal", error="it ended without saying what came of its task")
