@@ -38,6 +38,7 @@ $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	test -x $(BIN)/python || $(UV) venv -q --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV); \
 	$(UV) pip sync -q --require-hashes requirements.lock; \
 	$(UV) pip install -q --no-deps $(foreach project,$(PROJECTS),-e $(dir $(project)))
+	@ln -sf "$(abspath $(UV))" $(BIN)/uv  # `sandherd harness install` looks for it beside itself
 	@touch $@
 
 # A Debian without python3-venv may still have pip, and the other way round.

@@ -38,7 +38,7 @@ _UNASKED: Final = "nobody can be asked: it is too much to be shown"
 _SHARE: Final = 0.5
 """How much of what is left of its grace one step of a driver's end may take."""
 
-ErrorType = Literal["start", "signal", "internal", "stopped", "exit_status"]
+ErrorType = Literal["start", "signal", "internal", "stopped", "exit_status", "model_refused", "model_unavailable"]
 
 
 class Wire:

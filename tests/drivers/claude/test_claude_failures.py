@@ -14,8 +14,8 @@ pytestmark = pytest.mark.agents
 @pytest.mark.parametrize(
     ("status", "error_type", "text"),
     [
-        (401, "exit_status", "API Error: 401"),
-        (500, "internal", "API Error: 500"),
+        (401, "model_refused", "API Error: 401"),
+        (500, "model_unavailable", "API Error: 500"),
     ],
 )
 async def test_an_error_of_the_models_server_fails_the_task(
@@ -47,7 +47,7 @@ async def test_nobody_at_the_models_address_is_a_failure_that_may_pass(claude: S
     """Told with the address's fault, not as a success."""
     driver = await claude("begin", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
     result = await driver.heard("driver.result")
-    assert result["error_type"] == "internal"
+    assert result["error_type"] == "model_unavailable"
     assert result["stop_reason"] == "api_error"
 
 

@@ -21,7 +21,7 @@ async def test_what_fails_is_told_and_outlived(openhands: StartOpenHands, model:
     model.script(Failure(status=503, message="come back later"), Failure(status=401, message="no such key"))
     driver = await openhands("Try.", max_iterations=4)
     result = await driver.heard("driver.result")
-    assert (result["error_type"], result["stop_reason"]) == ("internal", "LLMServiceUnavailableError")
+    assert (result["error_type"], result["stop_reason"]) == ("model_unavailable", "LLMServiceUnavailableError")
     assert "LLMServiceUnavailableError" in result["error"]
     driver.message("Again.")
     await driver.heard("agent.turn_completed", turn=2, stop_reason="LLMAuthenticationError")

@@ -190,9 +190,9 @@ def test_nothing_used_is_nothing_to_tell() -> None:
         ("finished", None, None, "finished"),
         ("stuck", None, "exit_status", "stuck"),
         ("error", {"code": "MaxIterationsReached"}, "exit_status", "max_iterations"),
-        ("error", {"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}, "internal", None),
-        ("error", {"code": "LLMTimeoutError", "classification": {"kind": "transient"}}, "internal", None),
-        ("error", {"code": "LLMBadRequestError", "classification": {"kind": "config"}}, "exit_status", None),
+        ("error", {"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}, "model_unavailable", None),
+        ("error", {"code": "LLMTimeoutError", "classification": {"kind": "transient"}}, "model_unavailable", None),
+        ("error", {"code": "LLMBadRequestError", "classification": {"kind": "config"}}, "model_refused", None),
         ("error", None, "exit_status", "error"),
     ],
 )

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.client.cli.harness_options import Ask, Deny, Harness, Model, Set
 from sandherd.client.cli.options import (
     Env,
     Files,
@@ -39,6 +40,7 @@ RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
     'sandherd run "Fix the failing test" --harness claude --secret-env ANTHROPIC_API_KEY',
+    'sandherd run "Tidy up" --harness claude --secret-env ANTHROPIC_API_KEY --ask Bash --set max_turns=40',
     'sandherd run "Make the tests pass" --until "make test" --max-iterations 5 --harness claude',
     'sandherd run "Now write the tests" --harness claude --resume task-01kahc5x3tf8b9n2m4r6v8w0ya --fork',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
@@ -54,10 +56,11 @@ def run(  # noqa: PLR0913  # one parameter per option
     text: Annotated[str, typer.Argument(metavar="TASK", help="What is to be done, in words.")],
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM…", help="The program that does it.")] = None,
     *,
-    harness: Annotated[
-        str, typer.Option("--harness", help="The kind of agent: command, claude, openhands or acp.")
-    ] = "command",
-    model: Annotated[str | None, typer.Option("--model", help="The model, for claude and openhands.")] = None,
+    harness: Harness = "command",
+    model: Model = None,
+    ask: Ask = None,
+    deny: Deny = None,
+    set_: Set = None,
     runtime: Runtime = None,
     profile: Profile = None,
     memory: Memory = None,
@@ -119,14 +122,13 @@ def run(  # noqa: PLR0913  # one parameter per option
     """
     from sandherd.client.cli import running
     from sandherd.client.cli.durations import memory_of
+    from sandherd.client.cli.harness_fields import harness as harness_of
     from sandherd.client.cli.spec import spec
     from sandherd.client.cli.talking import talk
 
     task = spec(
         text,
-        argv or [],
-        harness=harness,
-        model=model,
+        harness=harness_of(harness, argv or [], model, ask=ask or [], deny=deny or [], fields=set_ or []),
         runtime=runtime,
         profile=profile,
         files=file or [],

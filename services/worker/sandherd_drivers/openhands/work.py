@@ -11,7 +11,7 @@ from typing import Final, Literal
 from sandherd_drivers.openhands import leftovers
 from sandherd_drivers.openhands.agent import Agent
 from sandherd_drivers.openhands.outcomes import Outcome, judge
-from sandherd_drivers.wire import Begin, Interrupt, Message, Wire
+from sandherd_drivers.wire import Begin, ErrorType, Interrupt, Message, Wire
 
 _TURN_GRACE: Final = 3.0
 """How long a turn may take to end when all has to end, in seconds."""
@@ -164,9 +164,7 @@ class Work:
         self._refusal = reason
         self._agent.refuse_held(reason)
 
-    def _conclude(
-        self, error_type: Literal["start", "internal", "exit_status", "stopped"] | None, error: str, *, stop_reason: str
-    ) -> None:
+    def _conclude(self, error_type: ErrorType | None, error: str, *, stop_reason: str) -> None:
         agent = self._agent
         self._judged = True
         self._charge()
