@@ -1,4 +1,4 @@
-"""Leave over the loss of a worker, on a whole stack: asked by one attempt's agent, given meanwhile, heard by the next's."""
+"""Leave over the loss of a worker, on a whole stack: asked by one attempt, given meanwhile, heard by the next."""
 
 import asyncio
 import os
