@@ -54,9 +54,13 @@ class Sandbox:
     def __init__(self, herd: Broker, desk: Desk, reader: Bus, home: Path, name: str) -> None:
         self.herd, self.desk, self.reader, self.name = herd, desk, reader, name
         self.work, self.state = home / "work", home / "state"
+        self.group = home / "group"
         self.log = home / "worker.log"
         self.work.mkdir(parents=True)
         self.state.mkdir()
+        # Its own count, as a runtime shows it: the machine's counts kills for memory of other tests, too.
+        self.group.mkdir()
+        (self.group / "memory.events").write_text("oom_kill 0\n")
         self.process: asyncio.subprocess.Process | None = None
         self.environment: dict[str, str] = {}
 
@@ -130,6 +134,7 @@ class Sandbox:
             "SANDHERD_TASK_FILE": str(self.state / "task.json"),
             "SANDHERD_STATE_DIR": str(self.state),
             "SANDHERD_WORK_DIR": str(self.work),
+            "SANDHERD_CGROUP": str(self.group),
             "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             **self.environment,
         }
