@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import nats.js.errors
+import psutil
 import pytest
 
 from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
@@ -30,6 +31,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.subjects import ARTIFACT, DELIVER, OUTPUT, Principal
 from sandherd.stack.broker import Broker
+from sandherd_worker.processes import SANDBOX_VARIABLE
 from tests.integration.worker.desk import Desk
 
 PROJECT = "default"
@@ -206,6 +208,19 @@ class Sandbox:
         subject = OUTPUT.fill(project=PROJECT, sandbox=self.name)
         return b"".join(data for _, data, _ in await self.stored(subject)).decode()
 
+    def processes(self) -> list[psutil.Process]:
+        """All its living processes but the worker, however far they have gone."""
+        mark = f"{SANDBOX_VARIABLE}={self.name}".encode()
+        worker = self.process.pid if self.process is not None and self.process.returncode is None else None
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != worker:
+                    found.append(psutil.Process(int(entry.name)))
+            except (OSError, psutil.NoSuchProcess):
+                continue
+        return found
+
     async def deliver(self, relay: Bus, message: InboxMessage) -> Receipt:
         """Hand a message over as the message-relay does, again and again until there is a receipt."""
         subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
@@ -244,6 +259,9 @@ async def sandbox(herd: Broker, desk: Desk, tmp_path: Path) -> AsyncIterator[San
         if sandbox.process is not None and sandbox.process.returncode is None:
             sandbox.process.kill()
             await sandbox.process.wait()
+        for process in sandbox.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @asynccontextmanager
