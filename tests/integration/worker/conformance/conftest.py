@@ -1,11 +1,9 @@
 """One sandbox with an agent of each kind, and what the tests of all kinds ask of it."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psutil
 import pytest
 
 from sandherd.bus.connection import Bus
@@ -29,19 +27,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 async def agent(kind: str, sandbox: Any) -> AsyncIterator[Adapter]:
-    """An agent of this kind; what is left of it at the test's end is killed."""
+    """An agent of this kind."""
     async with adapter(kind, sandbox) as made:
         yield made
-        if sandbox.process is not None:
-            _end(made)
-
-
-def _end(agent: Adapter) -> None:
-    with suppress(ProcessLookupError):
-        agent.sandbox.process.kill()
-    for process in agent.processes():
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 @pytest.fixture
