@@ -1,4 +1,4 @@
-"""Leave over the loss of a worker, on a whole stack: asked by one attempt, given meanwhile, heard by the next."""
+"""Leave over the loss of a worker, on a whole stack: one attempt's agent asks, and the next one's has the answer."""
 
 import asyncio
 import os
