@@ -11,7 +11,7 @@ from sandherd.client import Herd, HerdError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.specs import TaskSpec
-from sandherd.contracts.states import TaskState
+from sandherd.contracts.states import SANDBOX_ENDED, TaskState
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
@@ -31,6 +31,23 @@ def toolchains(tmp_path: Path) -> None:
     for kind in ("acp", "claude"):
         interpreter(kind)
     (tmp_path / "toolchains").symlink_to(TOOLCHAINS)
+
+
+@pytest.fixture(autouse=True)
+async def at_rest(toolchains: None, real: Herd) -> AsyncIterator[None]:
+    """No sandbox lives when a test is over."""
+    yield
+    for view in (await real.sandboxes()).items:
+        if view.state not in SANDBOX_ENDED:
+            await real.terminate(view.sandbox)
+            await gone(real, view.sandbox)
+
+
+async def gone(herd: Herd, sandbox: str) -> None:
+    """Wait until a sandbox has ended."""
+    async with herd.follow(sandbox=sandbox) as events:
+        async for _ in events:
+            pass
 
 
 @pytest.fixture
@@ -122,7 +139,9 @@ async def test_a_failed_task_that_was_forgotten_goes_on_with_its_work(
         }
     )
     first = await real.submit(spec)
-    assert (await real.wait(first)).state is TaskState.FAILED
+    view = await real.wait(first)
+    assert view.state is TaskState.FAILED
+    await gone(real, str(view.sandbox))
     found = await real.session_of(first)
     assert found.work is not None
     assert KEY not in found.model_dump_json()
