@@ -44,6 +44,17 @@ def is_installed(kind: str, directory: Path, lock: Path) -> bool:
     return stamp.is_file() and stamp.read_text() == _digest(lock)
 
 
+def state(kind: str, directory: Path) -> str:
+    """`installed`, `outdated` or `absent`: by the lock that is here; where none is, whatever there is will do."""
+    if not (directory / kind / "bin" / "python").exists():
+        return "absent"
+    try:
+        lock = lock_of(kind)
+    except HerdError:
+        return "installed"
+    return "installed" if is_installed(kind, directory, lock) else "outdated"
+
+
 def install(
     kind: str, directory: Path, lock: Path, environ: Mapping[str, str] = os.environ, *, compiled: bool = True
 ) -> Path:

@@ -64,7 +64,10 @@ def test_what_is_installed_is_what_the_lock_says(tmp_path: Path, lock: Path, env
     assert toolchains.is_installed("claude", directory, lock)
     lock.write_text("sdk==2 --hash=sha256:00\n")
     assert not toolchains.is_installed("claude", directory, lock)
-    toolchains.install("claude", directory, lock, environ)
+    assert toolchains.state("claude", directory) == "outdated"
+    assert toolchains.state("acp", directory) == "absent"
+    toolchains.install("claude", directory, toolchains.lock_of("claude"), environ)
+    assert toolchains.state("claude", directory) == "installed"
     assert [path.name for path in directory.iterdir()] == ["claude"]
 
 
