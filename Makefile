@@ -75,8 +75,13 @@ docs: install ## Write the documents that are made from the code.
 	@$(BIN)/python docs/build.py
 
 .PHONY: test
-test: check ## All tests: what CI runs.
+test: toolchains check ## All tests: what CI runs.
 	@$(BIN)/pytest -n 2 --dist loadgroup tests
+
+# Begun before the checks, as it mostly waits for the network; a test that needs one waits for it, or tries itself.
+.PHONY: toolchains
+toolchains: install
+	@mkdir -p build; $(uv_like_pip); $(BIN)/python -m tests.drivers.toolchains >build/toolchains.log 2>&1 &
 
 HISTORIES ?= 3000
 .PHONY: histories

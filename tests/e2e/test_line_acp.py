@@ -32,9 +32,9 @@ async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
     assert "sandherd harness install acp" in (await line("tasks", "get", ran.out.split()[0])).said()
     (await line("harness", "install", "acp")).said()
     listed = (await line("harness", "list", "-o", "json")).document()
-    assert {one["harness"]: one["state"] for one in listed} == dict.fromkeys(
-        ("claude", "openhands", "acp"), "installed"
-    )
+    states = {one["harness"]: one["state"] for one in listed}
+    assert states["acp"] == "installed"
+    assert "absent" not in states.values()
     assert "agent.message            hello" in (await line("run", "say hello", *acp())).said()
 
 
