@@ -200,7 +200,7 @@ class Wire:
         reader = asyncio.StreamReader(_LONGEST_COMMAND)
         pipe = os.fdopen(self._commands, "rb", buffering=0)
         await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-        self._loop.add_signal_handler(signal.SIGTERM, self._stop, Stop())
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.call_soon_threadsafe(self._stop, Stop()))
         self._reading = self._loop.create_task(self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -238,10 +238,11 @@ def run(main: Callable[[Wire], Awaitable[None]]) -> None:
 
     async def whole() -> None:
         await main(await Wire.open())
+        # It has ended in order: a SIGTERM that comes behind that is not what has ended it.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     asyncio.run(whole())
     sys.stdout.flush()
-    sys.stderr.flush()
 
 
 def _answer(waiting: "asyncio.Future[Decision] | None", decision: Decision) -> None:
