@@ -94,6 +94,7 @@ class Given:
     task: str
     line: Line
     herd: Herd
+    _seen: set[psutil.Process] = field(default_factory=set)
 
     async def events(self, *types: str) -> list[Event]:
         """What is stored of it, of these types."""
@@ -138,9 +139,10 @@ class Given:
         return self.line.home / "sandboxes" / await self.sandbox() / "work"
 
     async def appears(self, name: str) -> Path:
-        """Wait for a file in its work tree."""
+        """Wait for a file in its work tree; what runs in the sandbox then has to be gone when that is."""
         path = await self.work() / name
         await self.until(path.exists, f"{name} is not there")
+        self._seen |= set(await self.processes())
         return path
 
     async def processes(self) -> list[psutil.Process]:
@@ -171,7 +173,7 @@ class Given:
         return shown[0]
 
     async def gone(self) -> None:
-        """Wait until the sandbox has ended and its last word is stored."""
+        """Wait until the sandbox has ended and its last word is stored: nothing is missing, and nothing runs on."""
         sandbox = await self.sandbox()
 
         async def settled() -> bool:
@@ -181,7 +183,8 @@ class Given:
 
         await self.until(settled, "the sandbox has not ended")
         assert (await self.herd.audit(sandbox)).missing == 0
-        assert await self.processes() == []
+        assert self._seen, "nothing ran"
+        await self.until(lambda: not any(map(_runs, self._seen)), "something of it runs on")
 
     async def over(self) -> None:
         """Call it off if it runs, and let its sandbox go."""
@@ -189,6 +192,13 @@ class Given:
             await self.herd.cancel(self.task)
         elif (await self.herd.sandbox(await self.sandbox())).state == "running":
             await self.line("sandboxes", "terminate", await self.sandbox())
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is_shim(process: psutil.Process, place: str) -> bool:

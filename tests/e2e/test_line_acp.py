@@ -38,10 +38,10 @@ async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
     assert "agent.message            hello" in (await line("run", "say hello", *acp())).said()
 
 
-async def test_it_is_asked_spoken_to_and_called_off(line: Line) -> None:
+async def test_it_is_asked_spoken_to_and_ended(line: Line) -> None:
     """Leave is granted and denied; what it writes is told with its diff; a message waits for the end of the turn.
 
-    An interrupt stops the turn and keeps the session, and cancelling the task leaves nothing running.
+    An interrupt stops the turn and keeps the session, and ending the sandbox leaves nothing running.
     """
     (await line("harness", "install", "acp")).said()
     steps = [
