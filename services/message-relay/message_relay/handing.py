@@ -95,6 +95,9 @@ class Handing:
         absent = await knock(way.message)
         if absent is not None:
             return Handed(way, absent)
+        return await self._hand(way, give)
+
+    async def _hand(self, way: Way, give: Callable[[InboxMessage], Awaitable[Receipt | Left]]) -> Handed:
         handing = await self._note(way, "handing")
         if handing is None:
             return Handed(way, Left.CHANGED)
