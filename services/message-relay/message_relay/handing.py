@@ -80,10 +80,24 @@ class Handing:
             return Way(held, to, left=Left.NEXT)
         return Way(held, to, gone, None if may_hear(known) else Left.AWAY)
 
-    async def hand(self, way: Way, give: Callable[[InboxMessage], Awaitable[Receipt | Left]]) -> Handed:
-        """Give it to the worker; what that surely has not taken stays good for the agent of the next attempt."""
+    async def hand(
+        self,
+        way: Way,
+        knock: Callable[[InboxMessage], Awaitable[Left | None]],
+        give: Callable[[InboxMessage], Awaitable[Receipt | Left]],
+    ) -> Handed:
+        """Give it to the worker; what that surely has not taken stays good for the agent of the next attempt.
+
+        First it is asked whether it is there: of one that was killed a moment ago nobody could say what it took.
+        """
         if way.held.asked.hand != "kept":
             return Handed(way, await give(way.message))
+        absent = await knock(way.message)
+        if absent is not None:
+            return Handed(way, absent)
+        return await self._hand(way, give)
+
+    async def _hand(self, way: Way, give: Callable[[InboxMessage], Awaitable[Receipt | Left]]) -> Handed:
         handing = await self._note(way, "handing")
         if handing is None:
             return Handed(way, Left.CHANGED)

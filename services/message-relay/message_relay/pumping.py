@@ -102,7 +102,7 @@ class Pump:
             return Left.NOTHING
         if way.left is not None:
             return way.left
-        handed = await self._handing.hand(way, self._hand)
+        handed = await self._handing.hand(way, self._knock, self._hand)
         if isinstance(handed.receipt, Left):
             return handed.receipt
         if handed.receipt.outcome == "rejected" and not await self._handing.settle(handed.way):
@@ -142,6 +142,17 @@ class Pump:
             if way is None or await self._handing.settle(way):
                 await self._give_up(waiting, None)
         return min(due, default=None)
+
+    async def _knock(self, message: InboxMessage) -> Left | None:
+        """Whether its worker is away or silent; None if it is there."""
+        subject = DELIVER.fill(project=message.project, sandbox=message.sandbox)
+        try:
+            await self._bus.request(subject, b"", timeout=RECEIPT_WITHIN)
+        except NoResponderError:
+            return Left.AWAY
+        except RequestTimeoutError:
+            return Left.SILENT
+        return None
 
     async def _hand(self, message: InboxMessage) -> Receipt | Left:
         """The worker's receipt, or that it is away, or says nothing that is one."""

@@ -101,13 +101,16 @@ class Inbox:
             await self._taker.result().interrupt(message.message)
 
     async def _on_delivery(self, delivery: Msg) -> None:
-        """Take it beside those that are under way; the order is the lock's."""
+        """Take it beside those that are under way; the order is the lock's. An empty one only asks if we are there."""
         task = asyncio.create_task(self._reply(delivery))
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
 
     async def _reply(self, delivery: Msg) -> None:
         try:
+            if not delivery.data and delivery.reply:
+                await delivery.respond(b"")
+                return
             receipt = await self.take(delivery.data)
             if receipt is not None and delivery.reply:
                 await delivery.respond(receipt.model_dump_json(exclude_none=True).encode())

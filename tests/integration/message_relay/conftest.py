@@ -37,11 +37,19 @@ class Worker:
         self.sandbox = sandbox
         self.heard: list[str] = []
         self.handed: list[str] = []
+        self.knocked = 0
+        self.dead = False
         self.answers: Callable[[InboxMessage], bytes | None] = self.acknowledge
         self._ids: set[str] = set()
         self._world = world
 
     async def on_message(self, msg: Msg) -> None:
+        if not msg.data:
+            self.knocked += 1
+            self._world.changed.set()
+            if not self.dead:
+                await msg.respond(b"")
+            return
         message = InboxMessage.model_validate_json(msg.data)
         self.handed.append(message.message)
         if message.message not in self._ids:

@@ -22,7 +22,8 @@ World = Any
 KEY = ("default", "sbx-1")
 STEPS = ("keep", "say queued", "hand over", "say delivered", "say acknowledged", "remove")
 ANSWERED = (
-    *("decide", "say granted", "note that", "keep", "say queued", "note that it is handed over", "hand over"),
+    *("decide", "say granted", "note that", "keep", "say queued"),
+    *("knock", "note that it is handed over", "hand over"),
     *("say delivered", "say acknowledged", "note that it was used", "remove"),
 )
 LAPSED = ("write", "say requested", "decide", "say expired", "note that")

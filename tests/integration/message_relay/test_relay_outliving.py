@@ -141,6 +141,24 @@ async def test_leave_that_an_agent_may_have_got_is_asked_for_anew(world: World, 
     assert second.told == []
 
 
+async def test_an_answer_that_a_dead_worker_was_to_have_is_the_next_attempts(world: World, monkeypatch: Any) -> None:
+    """The broker has not noticed yet that it was killed: it is asked whether it is there, and handed nothing."""
+    monkeypatch.setattr("message_relay.pumping.RECEIPT_WITHIN", 0.2)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        dead = world.new_worker("sbx-1")
+        dead.dead = True
+        async with world.worker("sbx-1", dead):
+            answer = await world.decide("sbx-1", "a1")
+            await world.until(lambda: dead.knocked > 0)
+            await world.lose(1)
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2")
+        await world.until_said(answer, "acknowledged")
+    assert (dead.handed, second.told) == ([], [("a2", True)])
+
+
 async def test_an_answer_that_a_recovering_worker_refuses_is_the_next_attempts(world: World) -> None:
     """It came when the agent was gone and its sandbox was not known to be lost: that is no end of it."""
     async with AsyncExitStack() as stack:

@@ -15,8 +15,8 @@ from tests.integration.message_relay.dying_relay import Killed, Relay
 World = Any
 KEY = ("default", "sbx-1")
 HANDED = (
-    *("note that it is handed over", "hand over", "say delivered", "say acknowledged", "note that it was used"),
-    *("let go of the question", "remove"),
+    *("knock", "note that it is handed over", "hand over", "say delivered", "say acknowledged"),
+    *("note that it was used", "let go of the question", "remove"),
 )
 TAKEN = ("write", "say requested", "take the place")
 ANSWERED = (*TAKEN, "inherit", "say granted", "note that", "lead", *HANDED)
