@@ -25,13 +25,16 @@ from tests.faults.conftest import Stack, eventually
 pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("faults"), pytest.mark.timeout(300)]
 
 EVENTS = 500
-"""What the agent says in each attempt, if it is let."""
+"""What the agent says in each attempt, if it is let; most of it only once it is told to go on."""
+EARLY = 350
+"""So much it says before that."""
 LOST = 3
 """So many attempts lose their workers, each together with the broker."""
 AGENT = f"""
 for number in $(seq {EVENTS}); do
   echo '{{"type":"agent.message","data":{{"content":"'$number'","content_length":'${{#number}}'}}}}' >&3
   test $((number % 20)) != 0 || sleep 0.05
+  while test $number = {EARLY} && ! test -e go; do sleep 0.05; done
 done
 """
 ENDS = {"agent.completed", "agent.failed"}
@@ -110,6 +113,11 @@ async def attempt(herd: Herd, task: str, number: int) -> str:
     return await eventually(look)
 
 
+def let_go_on(stack: Stack, sandbox: str) -> None:
+    """Tell the agent to say the rest, too."""
+    (stack.home / "sandboxes" / sandbox / "work" / "go").touch()
+
+
 async def lose(stack: Stack, sandbox: str) -> list[Said]:
     """Kill the worker and the broker in the middle of it all; returns what was in its spool by then."""
     spool = Spooled(stack, sandbox)
@@ -117,6 +125,7 @@ async def lose(stack: Stack, sandbox: str) -> list[Said]:
     broker, victim = await stack.pid("nats"), worker(sandbox)
     assert victim is not None
     os.kill(broker, signal.SIGSTOP)  # takes nothing any more, so that the spool is not empty
+    let_go_on(stack, sandbox)
     await spool.reaches(max(event.sequence for event in spool.events()) + 30)
     os.kill(victim, signal.SIGSTOP)
     kept = spool.events()
@@ -180,6 +189,7 @@ async def test_three_workers_and_five_brokers_cost_nothing(stack: Stack) -> None
         for moment in (150, 300):
             await Spooled(stack, sandboxes[-1]).reaches(moment)
             await stack.kill("nats")
+        let_go_on(stack, sandboxes[-1])
         view = await ended(herd, task)
         audits: list[Any] = [(await stack.whole(herd, sandbox))[1] for sandbox in sandboxes]
     assert (view.state, view.attempt) == (TaskState.COMPLETED, LOST + 1)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
 from sandherd.contracts.commands import TaskSpec
@@ -11,11 +10,9 @@ from sandherd.contracts.events.agent import (
     AgentCompleted,
     AgentFailed,
     AgentShutdown,
-    AgentStarted,
     AgentWaiting,
 )
 from sandherd.telemetry import logs
-from sandherd_worker import oom
 from sandherd_worker.access.room import Room
 from sandherd_worker.agents import make_harness, put_files
 from sandherd_worker.emitter import now
@@ -26,6 +23,7 @@ from sandherd_worker.parts import Parts
 from sandherd_worker.saving import Keeping, Transcript, time_to_save
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.tasks import end_tasks
+from sandherd_worker.telling import over, started
 from sandherd_worker.toolchains import NoToolchainError
 from sandherd_worker.uplink import Uplink
 
@@ -33,7 +31,6 @@ _AGENTS_SHARE_OF_GRACE: Final = 0.4
 """How much of the runtime's grace the agent gets; the rest is for the last look at its files and the spool."""
 _TIME_TO_LEAVE: Final = 20.0
 """How long an agent that has done its task may take to end, in seconds."""
-_PREVIEW: Final = 2000
 _OUTPUT_BACKLOG: Final = 64 * 1024 * 1024
 """How much may wait for the broker before the agent's output is no longer read."""
 T = TypeVar("T")
@@ -96,7 +93,7 @@ class Attempt:
     # --- the work
 
     async def _work(self) -> None:
-        await self._emitter.emit(self._started())
+        await self._emitter.emit(started(self._spec, self._who.attempt))
         self._room.open()
         beating = asyncio.create_task(self._heartbeat.beat())
         try:
@@ -222,33 +219,6 @@ class Attempt:
         last = AgentShutdown(reason=self._stop.reason or "complete", total_turns=turns, timestamp=now())
         await self._emitter.emit(last, last_words=True)
 
-    # --- what is said
-
-    def _started(self) -> AgentStarted:
-        return AgentStarted(
-            timestamp=now(),
-            sdk=self._spec.harness.kind,
-            worker_version=version("sandherd-worker"),
-            model=getattr(self._spec.harness, "model", None),
-            task=self._spec.text[:_PREVIEW],
-            task_description_length=len(self._spec.text),
-            attempt=self._who.attempt,
-        )
-
     def _end(self, ended: Ended) -> AgentCompleted | AgentFailed:
-        facts = {
-            "turn": ended.turns,
-            "turns": ended.turns,
-            "exit_code": ended.exit_code,
-            "final_output": ended.final_output,
-            "stop_reason": ended.stop_reason,
-            "session_id": ended.session_id,
-            "duration_seconds": asyncio.get_running_loop().time() - self._began,
-            "files_changed": len(self._tracker.changed),
-            **ended.used,
-        }
-        if ended.error_type is None:
-            done = {"agent_type": self._spec.harness.kind, "validation_passed": ended.validation_passed}
-            return AgentCompleted.model_validate({**facts, **done})
-        failure = {"error": ended.error, "error_type": ended.error_type, "signal": ended.signal}
-        return AgentFailed.model_validate({**facts, **failure, **oom.figures(self._who.cgroup)})
+        seconds, files = asyncio.get_running_loop().time() - self._began, len(self._tracker.changed)
+        return over(ended, self._spec.harness.kind, seconds=seconds, files=files, cgroup=self._who.cgroup)

@@ -43,7 +43,7 @@ async def test_a_part_that_has_just_ended_is_still_a_part(tmp_path: Path) -> Non
     child.start()
     await child.gone()
     stack._keepers["monitor"] = Keeper("monitor", cast("Part", SimpleNamespace(child=child)))
-    stack._keeping = [asyncio.create_task(asyncio.sleep(60))]
+    stack._keeping = [asyncio.create_task(asyncio.sleep(60))]  # for as long as the test looks
     try:
         written = stack.processes()
     finally:

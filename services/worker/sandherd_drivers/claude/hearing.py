@@ -42,7 +42,6 @@ class Hearing:
         self._waiting: dict[str, tuple[str | None, str]] = {}
         self._refused: dict[str, str] = {}
         self._has: set[str] = set()
-        self._named = False
         """Whether the worker knows where the transcript is, so that it can keep it if we are killed."""
         self._turned_away = False
         """Whether a hook has kept from the model what the turn began with; its result names that all the same."""
@@ -106,9 +105,6 @@ class Hearing:
             self._over(message)
         elif hasattr(message, "subtype"):
             await self._notice(message)
-        if not self._named and (transcript := find(self._config, self.session)) is not None:
-            self._named = True
-            self._wire.transcript(transcript, self.session, keep=False)
 
     def broke_off(self) -> None:
         """The turn will not come to its end."""

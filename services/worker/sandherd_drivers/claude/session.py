@@ -27,12 +27,13 @@ from sandherd_drivers.claude.options import options
 from sandherd_drivers.claude.outcomes import signal_of
 from sandherd_drivers.claude.said import Line
 from sandherd_drivers.claude.spending import Spending
-from sandherd_drivers.claude.transcripts import lay, spent
+from sandherd_drivers.claude.transcripts import expected, lay, spent
 from sandherd_drivers.commands import EXPIRED, Begin, Message
 from sandherd_drivers.wire import Wire
 
 _FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
 """So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
+_CONFIG: Final = "claude"
 _STOPPING: Final = 4.0
 """How long a turn may take to be stopped before the program ends, in seconds."""
 _LEAVING: Final = 20.0
@@ -64,6 +65,9 @@ class Session:
         self._client, self._hearing = client, hearing
         about = await client.get_server_info() or {}
         version = about.get("claude_code_version")
+        # Named before there is any: if we are killed in the first turn, the worker knows where it is.
+        transcript = expected(Path(begin.state_dir) / _CONFIG, begin.work_dir, hearing.session)
+        self._wire.transcript(transcript, hearing.session, keep=False)
         self._wire.ready(session_id=hearing.session, model=begin.harness.get("model"), version=version)
         self._listening = asyncio.create_task(self._listen(client, hearing))
         await self._give(None, begin.task)
@@ -123,7 +127,7 @@ class Session:
         hearing.conclude("stopped", "it was stopped", "stopped")
 
     async def _connect(self, begin: Begin) -> tuple[Any, Hearing]:
-        config = Path(begin.state_dir) / "claude"
+        config = Path(begin.state_dir) / _CONFIG
         config.mkdir(mode=0o700, parents=True, exist_ok=True)
         (config / "tmp").mkdir(exist_ok=True)
         session, spending, before = str(uuid4()), Spending(), 0.0

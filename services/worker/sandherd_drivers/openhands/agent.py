@@ -78,6 +78,8 @@ class Agent:
     def opened(self, conversation: Conversation) -> None:
         """Back in the loop: it takes messages from now on, and has something to answer."""
         self._sdk = conversation
+        # Named before there is any: if we are killed in the first turn, the worker knows where it is.
+        self._wire.transcript(self._transcript, conversation.session_id, keep=False)
         self.wanted.set()
         self._hand_over()
 
@@ -203,11 +205,10 @@ class Agent:
             self._keeping = self._loop.call_at(max(self._loop.time(), self._keep_at), self._keep_meanwhile)
 
     def _keep_meanwhile(self) -> None:
-        """Write the transcript in the middle of a turn, and name it: it is what is left if we are killed."""
+        """Write the transcript in the middle of a turn: it is what is left if we are killed."""
         began, self._keeping = self._loop.time(), None
         with suppress(OSError, ValueError):  # a file of the SDK's that is being written: then the next time
             self.conversation.save(self._transcript)
-            self._wire.transcript(self._transcript, self.conversation.session_id, keep=False)
         now = self._loop.time()
         self._keep_at = now + max(_KEEP_AGAIN, _KEEP_SHARE * (now - began))
 

@@ -234,9 +234,8 @@ class DriverHarness:
 
     async def _over(self, code: int) -> None:
         """The driver is gone; if that is not what was asked of it, it is said."""
-        # One that has not ended in order may have left more in its transcript than when it last named it.
         if code != 0 and self._transcript is not None:
-            await self._around.keep(*self._transcript)
+            await self._around.keep_what_is_left(*self._transcript)
         await self._desk.withdraw(self._turn, _GONE)
         ended = judge(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
         if ended.error_type is None and not self._done.done():

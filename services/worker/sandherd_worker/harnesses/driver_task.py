@@ -1,6 +1,7 @@
 """What a driver is started with, and what its result means."""
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,11 @@ class Around:
     below: Callable[[], set[int]] = descendants
     herd: Herd | None = None
     """The herd's own tools, if the agent is offered them."""
+
+    async def keep_what_is_left(self, path: Path, session: str) -> None:
+        """Put by the session of a driver that has not ended in order: it may hold more than when it was last named."""
+        if os.path.exists(path):  # noqa: PTH110  # that of a path raises for what is none
+            await self.keep(path, session)
 
     async def offer(self, ask: Callable[[str, int], Awaitable[Answer]], turn: Callable[[], int]) -> None:
         """Let the agent use them; what it asks a person goes by `ask`."""

@@ -39,6 +39,8 @@ def hidden(sandbox: Any) -> bool:
 async def test_an_agent_that_is_killed_has_one_end(agent: Adapter, which: str, sandbox: Any, eventually: Any) -> None:
     """By kill -9: one failure with its signal, and no process is left, not even an orphan; its session is kept."""
     await busy(agent, sandbox, eventually)
+    if agent.keeps_session:
+        await eventually(lambda: any((sandbox.state / "driver").rglob("*.jsonl")), "the session is on the disk")
     agent.victim(which).kill()
     assert await sandbox.ended() == ExitCode.DRAINED
     (failed,) = await sandbox.events("completed", "failed")
