@@ -86,6 +86,23 @@ async def test_leave_is_decided_by_the_policy_or_a_person(make: Make, listener: 
     assert said(listener) == ["A granted None", "B denied the task does not allow this tool", "C granted ok"]
 
 
+async def test_leave_is_withdrawn_by_an_interrupt_though_the_agent_never_rests(
+    make: Make, listener: Any, eventually: Any
+) -> None:
+    """Claude goes from the interrupted turn to that of the message at once: an answer then would be told to nobody."""
+    next_turn = json.dumps({"type": "driver.turn", "data": {"turn": 2, "state": "running"}})
+    harness = make("use Bash", f"raw {next_turn}", "say on", approvals=Approvals(otherwise="ask"))
+    await harness.start()
+    await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
+    (asked,) = (event for event in listener.events if event.type == "agent.approval_requested")
+    await harness.interrupt()
+    await eventually(lambda: {"approval_withdrawn", "turn_completed"} <= set(listener.types()), "the turn is over")
+    assert listener.types().index("approval_withdrawn") < listener.types().index("turn_completed")
+    content = json.dumps({"approval_id": asked.approval_id, "granted": True, "reason": "ok"})
+    with pytest.raises(CannotTakeError, match="nobody waits for this approval any more"):
+        await harness.inject(message(content, "approval"))
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

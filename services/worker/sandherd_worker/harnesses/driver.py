@@ -51,7 +51,7 @@ class DriverHarness:
         self._ready = asyncio.Event()
         self._turn = 1
         self._session: str | None = None
-        self._stopped = False
+        self._stopped = self._interrupted = False
         self._broke: Ended | None = None
         self._running: Running | None = None
         self._transcript: tuple[Path, str] | None = None
@@ -118,6 +118,7 @@ class DriverHarness:
 
     async def interrupt(self, _message: str | None = None, /) -> None:
         """Stop the turn; the session stays."""
+        self._interrupted = True
         await self._tell({"do": "interrupt"})
 
     async def stop(self, grace: float) -> None:
@@ -184,9 +185,11 @@ class DriverHarness:
                 self._conclusion.result(outcome(result, self._session, stopped=self._stopped, memory_kills=kills))
 
     async def _on_turn(self, turn: int, *, working: bool) -> None:
+        # An agent that was interrupted for a message may go on to the next turn without a rest between.
+        if not working or (self._interrupted and turn > self._turn):
+            self._interrupted = False
+            await self._desk.withdraw(self._turn)
         self._turn = turn
-        if not working:
-            await self._desk.withdraw(turn)
         await self._around.turned(turn, working)
         self._conclusion.turn(working=working)
 
