@@ -1,6 +1,7 @@
 """`sandherd run` and `send`: giving work, and saying something to who does it."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,6 +19,7 @@ from sandherd.client.cli.options import (
     Runtime,
     SandboxName,
     SecretEnv,
+    Voice,
     example,
 )
 from sandherd.client.cli.resuming import Attempt, Fork, KeepWork, Resume, SessionOnly, wanted
@@ -35,7 +37,13 @@ from sandherd.contracts.failures import ErrorType
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
+    from sandherd.contracts.commands import Sayable
 
+SAID_AS: "Final[Mapping[Voice, Sayable]]" = {
+    Voice.USER: "user_message",
+    Voice.NUDGE: "guardian_nudge",
+    Voice.SYSTEM: "system",
+}
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
@@ -168,6 +176,7 @@ def send(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
     *,
     interrupt: Annotated[bool, typer.Option("--interrupt", help="Stop what the agent is doing.")] = False,
+    as_: Annotated[Voice, typer.Option("--as", help="Who seems to speak.", show_default=True)] = Voice.USER,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0.1)] = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
@@ -180,9 +189,8 @@ def send(
     from sandherd.client.cli.talking import talk
 
     async def work(herd: "Herd") -> int:
-        delivery = await herd.deliver(
-            sandbox, text, message_type="interrupt" if interrupt else "user_message", timeout=timeout
-        )
+        kind: Sayable = "interrupt" if interrupt else SAID_AS[as_]
+        delivery = await herd.deliver(sandbox, text, message_type=kind, timeout=timeout)
         return running.show_delivery(delivery, output)
 
     return talk(ctx, work, project=project)
