@@ -76,9 +76,11 @@ fmt: install ## Format the code, and mend what ruff can mend by itself.
 docs: install ## Write the documents that are made from the code.
 	@$(BIN)/python docs/build.py
 
+# Twice as many at once as there are cores: most of what is tested waits for other processes.
+AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
 .PHONY: test
 test: toolchains check ## All tests: what CI runs.
-	@$(BIN)/pytest -n 2 --dist loadgroup tests
+	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup tests
 
 # Begun before the checks, as it mostly waits for the network; a test that needs one waits for it, or tries itself.
 .PHONY: toolchains

@@ -238,6 +238,19 @@ class Sandbox:
         receipt: Receipt = await _eventually(once, "a receipt")
         return receipt
 
+    async def knock(self, relay: Bus) -> bytes:
+        """Ask if it is there, likewise; while its worker changes its credential, it is not for a moment."""
+        subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
+
+        async def once() -> list[bytes] | None:
+            try:
+                return [await relay.request(subject, b"", timeout=2)]
+            except (NoResponderError, RequestTimeoutError):
+                return None
+
+        (answer,) = await _eventually(once, "an answer to a knock")
+        return bytes(answer)
+
 
 def _stream_of(subject: str) -> str:
     return {"event": "EVENTS", "output": "OUTPUT", "artifact": "ARTIFACTS"}[subject.split(".")[2]]

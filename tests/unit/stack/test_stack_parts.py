@@ -21,6 +21,7 @@ from sandherd.stack.control import PartStatus, phase_of
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
 from sandherd.stack.keeping import LONGEST_WAIT, Keeper, Part, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
+from sandherd.stack.nats import quiet_port
 from sandherd.stack.programs import Place, environment_of
 from sandherd.stack.rotation import rotate
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
@@ -49,6 +50,14 @@ async def test_a_part_that_has_just_ended_is_still_a_part(tmp_path: Path) -> Non
     finally:
         await end_tasks(stack._keeping)
     assert not written["monitor"].alive
+
+
+def test_a_brokers_port_is_none_that_connections_are_given() -> None:
+    """While it is started again nobody's connection can take it, by chance, for as long as that lives."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = {quiet_port() for _ in range(20)}
+    assert all(0 < port < first for port in ports), (ports, first, last)
+    assert len(ports) > 1
 
 
 @given(st.integers(0, 100))
