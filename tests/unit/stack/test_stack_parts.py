@@ -23,6 +23,7 @@ from sandherd.stack.keeping import LONGEST_WAIT, Keeper, Part, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
 from sandherd.stack.nats import quiet_port
 from sandherd.stack.programs import Place, environment_of
+from sandherd.stack.readiness import ask_ready
 from sandherd.stack.rotation import rotate
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 from sandherd.stack.stack import Stack
@@ -50,6 +51,20 @@ async def test_a_part_that_has_just_ended_is_still_a_part(tmp_path: Path) -> Non
     finally:
         await end_tasks(stack._keeping)
     assert not written["monitor"].alive
+
+
+async def test_a_service_that_ends_while_it_is_asked_is_not_ready() -> None:
+    """It closes the connection without a word, or with half of one."""
+    for said in (b"", b"HTTP/1.1", b"HTTP/1.1 2"):
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes = said) -> None:
+            writer.write(said)
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            ready, _ = await ask_ready(f"http://127.0.0.1:{port}")
+        assert not ready, said
 
 
 def test_a_brokers_port_is_none_that_connections_are_given() -> None:

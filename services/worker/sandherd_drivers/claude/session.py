@@ -129,6 +129,8 @@ class Session:
     async def _connect(self, begin: Begin) -> tuple[Any, Hearing]:
         config = Path(begin.state_dir) / _CONFIG
         config.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The SDK and its program come together, of one lock: to ask that for its version would start it twice.
+        os.environ.setdefault("CLAUDE_AGENT_SDK_SKIP_VERSION_CHECK", "1")
         (config / "tmp").mkdir(exist_ok=True)
         session, spending, before = str(uuid4()), Spending(), 0.0
         if begin.resume is not None:
