@@ -120,7 +120,7 @@ async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, r
     asked = await sandbox.event("approval_requested")
     waiting = asyncio.create_task(sandbox.deliver(relay, letter("say later")))
     await sandbox.event("message")  # by which the agent says that it holds it
-    assert await relay.request(DELIVER.fill(project="default", sandbox="sbx-1"), b"") == b""  # it is there
+    assert await relay.request(DELIVER.fill(project="default", sandbox=sandbox.name), b"") == b""  # it is there
     content = json.dumps({"approval_id": asked.data.approval_id, "granted": False, "reason": "not now"})
     assert not waiting.done()
     assert (await sandbox.deliver(relay, letter(content, "approval"))).outcome == "acknowledged"
