@@ -169,7 +169,7 @@ async def test_what_was_left_is_offered_to_the_next_attempt(sandbox: Any, tmp_pa
     assert await sandbox.output() == "code\ntrying\n"
     told = json.loads((tmp_path / "previous/attempt.json").read_text())
     assert (told["attempt"], told["error_type"]) == (1, "exit_status")
-    assert not (tmp_path / "previous/work/build").exists()
+    assert not (tmp_path / "previous" / "work" / "build").exists()
     assert await sandbox.events("error", "file_edited") == []
 
 
