@@ -17,6 +17,9 @@ TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcar
 ROOTED := $(subst $() ,:,$(patsubst %/pyproject.toml,%,$(PROJECTS)))
 LINTED := libs services tests docs $(wildcard examples)
 
+# Before 3.11.4 Python can't unpack an archive of a stranger's safely; then uv finds or fetches another one.
+SUITABLE := import sys; print(sys.executable if sys.version_info >= (3, 11, 4) else ">=3.11.4")
+
 # uv does not read pip's configuration: where that names an index or a certificate of its own, uv is told.
 define uv_like_pip
 index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true)}}"; \
@@ -33,11 +36,11 @@ help: ## List what can be made.
 install: $(INSTALLED) ## Put everything that is needed into .venv; instant when nothing changed.
 
 $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
 	@$(uv_like_pip); \
-	test -x $(BIN)/python || $(UV) venv -q --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV); \
+	test -x $(BIN)/python || $(UV) venv -q --python "$$($(PYTHON) -c '$(SUITABLE)')" $(VENV); \
 	$(UV) pip sync -q --require-hashes requirements.lock; \
 	$(UV) pip install -q --no-deps $(foreach project,$(PROJECTS),-e $(dir $(project)))
+	@ln -sf "$(abspath $(UV))" $(BIN)/uv  # `sandherd harness install` looks for it beside itself
 	@touch $@
 
 # A Debian without python3-venv may still have pip, and the other way round.
@@ -73,9 +76,16 @@ fmt: install ## Format the code, and mend what ruff can mend by itself.
 docs: install ## Write the documents that are made from the code.
 	@$(BIN)/python docs/build.py
 
+# Twice as many at once as there are cores: most of what is tested waits for other processes.
+AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
 .PHONY: test
-test: check ## All tests: what CI runs.
-	@$(BIN)/pytest -n 2 --dist loadgroup tests
+test: toolchains check ## All tests: what CI runs.
+	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup tests
+
+# Begun before the checks, as it mostly waits for the network; a test that needs one waits for it, or tries itself.
+.PHONY: toolchains
+toolchains: install
+	@mkdir -p build; $(uv_like_pip); $(BIN)/python -m tests.drivers.toolchains >build/toolchains.log 2>&1 &
 
 HISTORIES ?= 3000
 .PHONY: histories

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import failures_page
+import harnesses_page
 import pages
 
 from sandherd.contracts import asyncapi, schemas
@@ -18,6 +19,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "events.md": pages.events,
     "states.md": pages.states_page,
     "errors.md": failures_page.errors,
+    "harnesses.md": harnesses_page.harnesses,
     "configuration.md": pages.configuration,
     "telemetry.md": pages.telemetry,
     "permissions.md": pages.rights,

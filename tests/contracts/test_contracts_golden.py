@@ -19,13 +19,15 @@ from sandherd.contracts.events import EVENTS
 from sandherd.contracts.harnesses import HARNESSES, AnyHarness
 from sandherd.contracts.reading import read_command, read_event
 from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, Reply
+from sandherd.contracts.resume import Resume
 from sandherd.contracts.schemas import json_schemas, reply_of
 from sandherd.contracts.subjects import command_subject, event_subject
 
 SCHEMAS = json_schemas()
 EITHER = {"spawner.upload": {"Upload.data"}, "worker.upload": {"WorkerUpload.artifact"}}
 """What may not stand beside another field, which the example shows; the other example shows this one."""
-SHOWN_AMONG_HARNESSES = {"spawner.submit_task": {"CommandHarness.script", "CommandHarness.task_as"}}
+SHOWN_ELSEWHERE = {"spawner.submit_task": {"CommandHarness.script", "CommandHarness.task_as", "TaskSpec.resume"}}
+"""What has an example of its own, among the harnesses or the specs: a command goes on from no session."""
 
 
 def read(example: Any) -> Envelope[Any]:
@@ -99,8 +101,8 @@ def test_an_event_example_shows_every_field(event: Any) -> None:
 
 
 def test_a_command_example_shows_every_field(command: Any) -> None:
-    """No optional field is left out of a command either, but for those of the harness, which has its own examples."""
-    assert left_out(read(command)) == SHOWN_AMONG_HARNESSES.get(command.name, set())
+    """No optional field is left out of a command either, but for what has examples of its own."""
+    assert left_out(read(command)) == SHOWN_ELSEWHERE.get(command.name, set())
 
 
 @pytest.mark.parametrize("kind", HARNESSES)
@@ -111,6 +113,16 @@ def test_a_harness_is_read_and_said_again_unchanged(golden: Path, kind: str) -> 
     assert type(harness) is HARNESSES[kind]
     assert json.loads(harness.model_dump_json()) == json.loads(document)
     assert left_out(harness) == set()
+
+
+def test_what_a_task_goes_on_from_is_read_and_said_again_unchanged(golden: Path) -> None:
+    """Its example has every field set, and the published schema of a task takes it."""
+    document = json.loads((golden / "specs" / "resume.json").read_bytes())
+    resume = Resume.model_validate(document)
+    assert json.loads(resume.model_dump_json()) == document
+    assert left_out(resume) == set()
+    spec = {"text": "go on", "harness": {"kind": "claude"}, "resume": document}
+    check_schema("spawner.submit_task", {"task": "task-2", "spec": spec})
 
 
 def test_cloudevents_reads_an_event_as_we_do(event: Any) -> None:

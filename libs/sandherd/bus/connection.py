@@ -332,7 +332,7 @@ class Bus:
                 closed_cb=self._on_closed,
                 **identity.options(),
             )
-        except BaseException:
+        except BaseException:  # also a cancellation: whatever it was goes on, but leaves no connection behind
             await self.client.close()
             raise
         # The first connect has to give up so that we say why; from here on it never does.

@@ -2,7 +2,8 @@
 
 The file is YAML or JSON: a mapping with `tasks`, a list of task specs with a `name` each. `depends_on` names tasks of
 the file; with `after` tasks that were submitted before. A name in the file is only that: the tasks themselves are
-named anew, unless `task` gives the name.
+named anew, unless `task` gives the name. `resume` is a task that was submitted before, or a mapping of `task`, `fork`,
+`attempt` and `work`; what it has left is looked up before anything is sent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.resuming import Earlier
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
@@ -29,6 +31,8 @@ class Wanted:
     label: str
     task: str
     spec: TaskSpec
+    earlier: Earlier | None = None
+    """What it goes on from."""
 
 
 def read(path: Path) -> list[Wanted]:
@@ -106,10 +110,20 @@ def _wanted(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str]) -> W
         fields["harness"] = {"kind": "command", "argv": entry["argv"]}
     fields["depends_on"] = [*(tasks[other] for other in entry.get("depends_on") or []), *(entry.get("after") or [])]
     try:
-        return Wanted(label, tasks[label], made(TaskSpec, **fields))
+        earlier = _earlier(fields)
+        return Wanted(label, tasks[label], made(TaskSpec, **fields), earlier)
     except HerdError as error:
         problem = error.problem.model_copy(update={"message": f"{label}: {error.problem.message}", "remedy": _SEE})
         raise HerdError(problem) from None
+
+
+def _earlier(fields: dict[str, Any]) -> Earlier | None:
+    """What a task says of an earlier one, taken out of its fields; a whole `Resume` is left there."""
+    said = fields.get("resume")
+    if said is None or (isinstance(said, Mapping) and "session_id" in said):
+        return None
+    del fields["resume"]
+    return made(Earlier, **(said if isinstance(said, Mapping) else {"task": said}))
 
 
 def _error(message: str, field: str, remedy: str) -> HerdError:

@@ -20,6 +20,7 @@ _REFUSED_REMEDIES: Final = {
     "spec.runtime": "name another one with --runtime, as `sandherd runtimes` lists them",
     "spec.profile": "name another one with --profile, as `sandherd runtimes` lists them",
     "spec.depends_on": "submit what it waits for first, and name it as `sandherd tasks list` does",
+    "spec.resume": "fork it with --fork, or name another task with --resume",
     "task": "submit it under a name of its own",
     "project": "name one with --project",
 }

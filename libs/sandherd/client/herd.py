@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from sandherd.client import obeying, questions, sending
+from sandherd.client import obeying, questions, resuming, sending
 from sandherd.client.access import Access, new_sandbox
 from sandherd.client.approving import Approving
 from sandherd.client.connection import Connection
@@ -35,6 +35,7 @@ from sandherd.contracts.requests import (
     TaskView,
     Trajectory,
 )
+from sandherd.contracts.resume import Resume
 from sandherd.contracts.states import SandboxState, TaskState
 
 __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
@@ -104,6 +105,16 @@ class Herd(Access, Approving):
         """Say something, and wait until the agent has it, or can't have it."""
         said = sending.message(checked_name(sandbox, "sandbox"), text, message_type, 3600)
         return await sending.deliver(self.connection, said, timeout)
+
+    async def session_of(
+        self, task: str, *, attempt: int | None = None, fork: bool = False, work: bool = True
+    ) -> Resume:
+        """What an earlier task has left, as the `resume` of a new one; of its last attempt with a session, or of this.
+
+        With `fork` the new task gets a session of its own; without `work` it begins with an empty work tree.
+        """
+        name = checked_name(task, "task")
+        return await resuming.session_of(self.connection.ask, name, attempt=attempt, fork=fork, work=work)
 
     # --- what is, or else what was -------------------------------------------------------------------------------
 

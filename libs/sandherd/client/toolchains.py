@@ -44,17 +44,32 @@ def is_installed(kind: str, directory: Path, lock: Path) -> bool:
     return stamp.is_file() and stamp.read_text() == _digest(lock)
 
 
-def install(kind: str, directory: Path, lock: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Install the SDK for a kind, and return its interpreter. Raises `HerdError` with uv's last words."""
+def state(kind: str, directory: Path) -> str:
+    """`installed`, `outdated` or `absent`: by the lock that is here; where none is, whatever there is will do."""
+    if not (directory / kind / "bin" / "python").exists():
+        return "absent"
+    try:
+        lock = lock_of(kind)
+    except HerdError:
+        return "installed"
+    return "installed" if is_installed(kind, directory, lock) else "outdated"
+
+
+def install(
+    kind: str, directory: Path, lock: Path, environ: Mapping[str, str] = os.environ, *, compiled: bool = True
+) -> Path:
+    """Install the SDK for a kind, and return its interpreter. Raises `HerdError` with uv's last words.
+
+    A sandbox sees it read-only: what isn't compiled now is compiled anew by every agent.
+    """
     uv, env = _uv(environ), _like_pip(environ)
     directory.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=directory))
     try:
         _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(fresh)], env)
         python = fresh / "bin" / "python"
-        _run(
-            [uv, "pip", "sync", "-q", "--require-hashes", "--compile-bytecode", "--python", str(python), str(lock)], env
-        )
+        options = ["--require-hashes", *(("--compile-bytecode",) if compiled else ())]
+        _run([uv, "pip", "sync", "-q", *options, "--python", str(python), str(lock)], env)
         (fresh / _STAMP).write_text(_digest(lock))
         fresh.chmod(0o755)
         _replace(fresh, directory / kind)

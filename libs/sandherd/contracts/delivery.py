@@ -44,3 +44,5 @@ class Receipt(BaseModel):
     message: SafeName
     outcome: Literal["acknowledged", "rejected"]
     reason: Note | None = None
+    agent_gone: bool = False
+    """Of one that is rejected: there is no agent any more, so it was not this message that was wrong."""

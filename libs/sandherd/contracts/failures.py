@@ -15,6 +15,10 @@ class ErrorType(StrEnum):
     """The agent's program took more memory than it may."""
     START = "start"
     """The agent's program could not be started."""
+    MODEL_REFUSED = "model_refused"
+    """The model's server refused what the agent asked of it: a wrong key, an unknown model, no credit left."""
+    MODEL_UNAVAILABLE = "model_unavailable"
+    """The model's server was not there, had too much to do (429), or broke, for longer than the agent tries again."""
     LIMIT_REACHED = "limit_reached"
     """The agent went round, and came to one of its limits (`stop_reason`) before its work was done."""
     WORKER_LOST = "worker_lost"
@@ -59,6 +63,7 @@ class ErrorType(StrEnum):
 
 TRANSIENT: Final = frozenset(
     {
+        ErrorType.MODEL_UNAVAILABLE,
         ErrorType.WORKER_LOST,
         ErrorType.STOPPED,
         ErrorType.INTERNAL,

@@ -115,7 +115,7 @@ class ClaudeHarness(Offering):
     append_system_prompt: Text | None = None
     """Behind the SDK's own."""
     allowed_tools: Annotated[list[ToolName], Field(max_length=256)] = Field(default_factory=list)
-    """None named: all."""
+    """None named: those that its program has by default, which looks for files by its shell if not told otherwise."""
     disallowed_tools: Annotated[list[ToolName], Field(max_length=256)] = Field(default_factory=list)
     skills: bool = True
     subagents: bool = True

@@ -9,6 +9,7 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import LONGEST_WORD, AnyHarness, Argument, CommandHarness, EnvName, Offering, Text
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
+from sandherd.contracts.resume import Resume
 
 MAX_FILES_BYTES: Final = 128 * 1024
 """What the files given with a task may weigh together; larger ones are uploaded."""
@@ -110,6 +111,19 @@ class TaskSpec(SandboxSpec):
     retry: Retry = Retry()
     on_retry: Literal["offer", "restore"] = "offer"
     """What a new attempt gets of the last one's work tree: beside its own empty one, or as its own."""
+    keep_work: bool = Field(default=False, exclude_if=lambda said: not said)
+    """Whether the work tree is put by also when the task is done, for a later task to go on with."""
+    resume: Resume | None = Field(default=None, exclude_if=lambda said: said is None)
+    """The earlier task whose session, and work tree, this one goes on from. None: the agent begins anew."""
+
+    @model_validator(mode="after")
+    def _session_is_its_agents(self) -> Self:
+        if self.resume is not None and isinstance(self.harness, CommandHarness):
+            raise ValueError("resume: a command has no session to go on with; name another harness, or leave it out")
+        if self.resume is not None and self.resume.harness != self.harness.kind:
+            told = f"{self.harness.kind} can't go on with a session of {self.resume.harness}"
+            raise ValueError(f"resume: {told}; use the harness of {self.resume.task}, or leave it out")
+        return self
 
     @model_validator(mode="after")
     def _argument_fits(self) -> Self:

@@ -156,7 +156,10 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         name="message-relay-agents",
         stream="EVENTS",
         service=Principal.MESSAGE_RELAY,
-        filters=(f"{PREFIX}.event.*.*.agent.approval_requested", f"{PREFIX}.event.*.*.agent.message_sent"),
+        filters=tuple(
+            f"{PREFIX}.event.*.*.agent.{action}"
+            for action in ("approval_requested", "approval_withdrawn", "message_sent")
+        ),
     ),
     Consumer(
         name="spawner-agents",
@@ -181,6 +184,8 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         name="tasks",
         says="Each task as it stands.",
         owners=frozenset({Principal.SPAWNER}),
+        # What an agent asked leave for outlives its sandbox as long as its task goes on.
+        readers=frozenset({Principal.MESSAGE_RELAY}),
     ),
     Bucket(
         name="sandboxes",

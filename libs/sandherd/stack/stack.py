@@ -134,7 +134,7 @@ class Stack:
     async def __aenter__(self) -> Self:
         try:
             await self.start()
-        except BaseException:
+        except BaseException:  # also a cancellation: whatever it was goes on, but leaves no process behind
             await self.stop(sandboxes=False)
             raise
         return self

@@ -132,7 +132,7 @@ class Database:
                 f"the history took longer than {READ_TIMEOUT:.0f} s to answer",
                 remedy="ask for less: name a sandbox, or set since and until",
             ) from error
-        except Exception as error:
+        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
             fault = fault_of(error)
             if fault is None:
                 raise
@@ -155,7 +155,7 @@ class Database:
         try:
             async with pool().acquire(timeout=_CONNECT_TIMEOUT) as connection:
                 yield connection
-        except Exception as error:
+        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
             if fault_of(error) is Fault.AWAY and not isinstance(error, asyncpg.QueryCanceledError):
                 self._gone(error)
             raise
@@ -169,7 +169,7 @@ class Database:
         try:
             async with self._watch.acquire(timeout=_CONNECT_TIMEOUT) as connection:
                 await self._prepare(connection)
-        except Exception as error:
+        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
             if fault_of(error) is None:
                 raise
             self._note(_said(error))

@@ -50,7 +50,7 @@ class Ingest:
             return Stored()
         try:
             stored = await store(self._database, batch)
-        except Exception as error:
+        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
             if fault_of(error) is None:
                 raise
             _log.warning("not stored yet", events=len(batch), error=repr(error))
@@ -63,7 +63,7 @@ class Ingest:
     async def _store_again(self, batch: Batch) -> Stored:
         try:
             return await store(self._database, batch)
-        except Exception as error:
+        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
             if fault_of(error) is None:
                 raise
             raise DatabaseAwayError(repr(error)) from error

@@ -38,7 +38,7 @@ async def store(database: Database, batch: Batch) -> Stored:
     """
     try:
         return await _store_at_once(database, batch)
-    except Exception as error:
+    except Exception as error:  # narrowed by its fault; what is none of the database is raised again
         if fault_of(error) is not Fault.POISON:
             raise
         if len(batch) == 1:
@@ -53,7 +53,7 @@ async def _store_at_once(database: Database, batch: Batch) -> Stored:
         try:
             async with database.writing() as connection, connection.transaction():
                 return await _write(connection, batch)
-        except Exception as error:
+        except Exception as error:  # narrowed by its fault; what is none of the database is raised again
             if last or fault_of(error) is not Fault.CONFLICT:
                 raise
     raise AssertionError("the last try returns or raises")

@@ -4,21 +4,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
 from message_relay.approvals import Approvals, Held
-from message_relay.asked import Refusal, answered, asked_of, is_decided_by, message_of, refusal, requested
-from message_relay.deciding import ended
-from message_relay.records import recorded_of
+from message_relay.asked import Ref, asked_of
+from message_relay.judging import Refusal, answered, inheriting, is_decided_by, refusal, taken_over, withdrawn
+from message_relay.outliving import Outliving
 from message_relay.saying import Saying
-from sandherd.bus.connection import Bus
+from message_relay.wording import message_of, requested
 from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry
 from sandherd.contracts.commands import AnswerApproval
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
 from sandherd.contracts.reading import read_event
 from sandherd.telemetry import logs
 
 PATIENCE: Final = timedelta(seconds=5)
 """So long after an answer its question may come to be known: the two come by different ways."""
+_TRIES: Final = 8
+"""So often a question that is withdrawn is looked for: it may be in another's hands just now."""
 _UNTIL_IT_IS_KNOWN: Final = Retry(0.25, "nobody is known to ask that")
 _AT_ONCE: Final = Retry(0.05, "another answer came in between")
 _log: Final = logs.get("approvals")
@@ -27,26 +29,42 @@ _log: Final = logs.get("approvals")
 class Answering:
     """Takes in questions, and decides them by answers."""
 
-    def __init__(self, bus: Bus, approvals: Approvals, saying: Saying) -> None:
-        self._bus = bus
+    def __init__(self, approvals: Approvals, outliving: Outliving, saying: Saying) -> None:
         self._approvals = approvals
+        self._outliving = outliving
         self._saying = saying
 
     async def hear(self, delivery: Delivery) -> Outcome:
         """An agent asks. Raises `ContractError` for what breaks the contract.
 
-        Asked again under the same name, as by a worker that was started again, it is the same approval.
+        Asked again under the same name, as by a worker that was started again, it is the same approval. Asked again by
+        the next attempt, it takes the place of the one before.
         """
         event = cast("Envelope[AgentApprovalRequested]", read_event(delivery.subject, delivery.data))
-        asked = asked_of(event, delivery.at)
+        asked = asked_of(event, delivery.at, await self._outliving.whose(event.project, event.subject))
         held = await self._approvals.write(asked, None)
         held = held or await self._approvals.load(asked.project, asked.sandbox, asked.approval_id)
         if held is None:
             return _AT_ONCE
-        if held.asked.asked_in == asked.asked_in:
-            await self._saying.say_asked(held.asked, requested(held.asked), datetime.now(UTC))
-        else:
+        if held.asked.asked_in != asked.asked_in:
             _log.info("asked again", sandbox=asked.sandbox, approval=asked.approval_id)
+            return DONE
+        await self._saying.say_asked(held.asked, requested(held.asked), datetime.now(UTC))
+        return DONE if await self._succeed(held) else _AT_ONCE
+
+    async def withdraw(self, delivery: Delivery) -> Outcome:
+        """An agent waits for leave no more. Raises `ContractError` for what breaks the contract."""
+        event = cast("Envelope[AgentApprovalWithdrawn]", read_event(delivery.subject, delivery.data))
+        held = await self._approvals.load(event.project, event.subject, event.data.approval_id)
+        now = datetime.now(UTC)
+        if held is None:
+            return _UNTIL_IT_IS_KNOWN if delivery.deliveries < _TRIES or now - delivery.at < PATIENCE else DONE
+        over = withdrawn(held.asked, event.data.reason, now)
+        if over is not None:
+            held = await self._approvals.write(over, held)
+            if held is None:
+                return _AT_ONCE
+        await self.conclude(held)
         return DONE
 
     async def decide(
@@ -54,15 +72,18 @@ class Answering:
     ) -> tuple[InboxMessage, Refusal | None] | Retry:
         """The answer as a message, and why it does not count; without that it is to be kept for the agent.
 
-        An answer that is handled again finds that it decided the approval itself, and goes on from there.
+        An answer to what was asked again since decides the one that is asked now. An answer that is handled again
+        finds that it decided the approval itself, and goes on from there.
         """
         data, now = command.data, datetime.now(UTC)
-        held = await self._approvals.load(command.project, data.sandbox, data.approval_id)
+        ref = Ref(sandbox=data.sandbox, approval_id=data.approval_id)
+        held = await self._approvals.latest(command.project, ref)
         if held is None or not is_decided_by(held.asked, data):
-            gone = ended(data.sandbox, await recorded_of(self._bus, command.project, data.sandbox))
+            asked = held.asked if held else None
+            gone = await self._outliving.ended(asked, command.project, asked.sandbox if asked else data.sandbox)
             if held is None and gone is None and now - at < PATIENCE:
                 return _UNTIL_IT_IS_KNOWN
-            refused = refusal(held.asked if held else None, data, now, gone)
+            refused = refusal(asked, data, now, gone)
             if held is None or refused is not None:
                 return message_of(command, at, None), refused
             held = await self._approvals.write(answered(held.asked, data, now), held)
@@ -72,8 +93,52 @@ class Answering:
         return message_of(command, at, held.asked), None
 
     async def conclude(self, held: Held) -> None:
-        """Say what was decided, and note that it was said. Safe to repeat."""
+        """Say what was decided, and note that it was said, and that it may be forgotten. Safe to repeat."""
         asked = held.asked
-        if asked.decision is not None and not asked.said:
+        if asked.decision is None:
+            return
+        if not asked.said:
             await self._saying.say_decided(asked, asked.decision)
+        if not asked.waits:
+            await self._approvals.let_go(asked)
+        if not asked.said:
             await self._approvals.write(asked.model_copy(update={"said": True}), held)
+
+    async def _succeed(self, held: Held) -> bool:
+        """Take the place of what the attempt before has asked, with the answer to it. False if another came between.
+
+        That this one has asked it last is written at the end: until then it is done again, by whoever hears it.
+        """
+        asked = held.asked
+        if asked.question is None:
+            return True
+        led = await self._approvals.asker(asked)
+        if led.asker is None:
+            return await self._approvals.lead(asked, led)
+        if led.asker.ref == asked.ref or led.asker.attempt > asked.attempt:
+            return True
+        before = await self._approvals.latest(asked.project, led.asker.ref, asked.ref)
+        if before is not None and before.asked.attempt < asked.attempt and not await self._take_over(before, held):
+            return False
+        return await self._approvals.lead(asked, led)
+
+    async def _take_over(self, before: Held, held: Held) -> bool:
+        """False if another came between."""
+        ref = held.asked.ref
+        if before.asked.next != ref:
+            taken = taken_over(before.asked, ref, datetime.now(UTC))
+            if taken is None:
+                return True
+            written = await self._approvals.write(taken, before)
+            if written is None:
+                return False
+            before = written
+        await self.conclude(before)
+        heir = inheriting(held.asked, before.asked)
+        if heir is None:
+            return True
+        written = await self._approvals.write(heir, held)
+        if written is None:
+            return False
+        await self.conclude(written)
+        return True

@@ -1,20 +1,25 @@
-"""The bucket of approvals: each is written over by compare-and-set, so that the first answer is the only one."""
+"""The bucket of approvals: each is written over by compare-and-set, so that the first answer is the only one.
+
+Beside them stand the questions: for each, which approval asked it last. It leads the next attempt, which asks the same,
+to the one before.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import nats.errors
 import nats.js.errors
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from message_relay.asked import Asked, digest_of
+from message_relay.asked import Asked, Asker, Ref, digest_of
 from sandherd.bus.connection import Bus, full_jitter
 from sandherd.telemetry import logs
 
 _STREAM: Final = "KV_approvals"
 _SUBJECT: Final = "$KV.approvals"
+_ALL: Final = f"{_SUBJECT}.*.*.*"
 KEPT: Final = "86400s"
 """How long a decision is known, to tell whoever answers once more."""
 _WRONG_SEQUENCE: Final = 10071
@@ -23,6 +28,13 @@ _UNANSWERED: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSE
 _log: Final = logs.get("approvals")
 
 AnswerT = TypeVar("AnswerT")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[ModelT]):
+    value: ModelT
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,14 @@ class Held:
     """An approval as it was read or written, and the revision it has there."""
 
     asked: Asked
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """Which approval asked a question last, and the revision at which that stands; 0 if nobody has."""
+
+    asker: Asker | None
     revision: int
 
 
@@ -45,39 +65,72 @@ class Approvals:
 
     async def at(self, subject: str) -> Held | None:
         """The approval on a subject of the bucket, or None."""
-        return await _until_answered(lambda: self._read(subject))
+        found = await self._read(subject, Asked)
+        return None if found is None else Held(found.value, found.revision)
+
+    async def latest(self, project: str, ref: Ref, before: Ref | None = None) -> Held | None:
+        """The approval that has taken the place of this one, or itself if none has; or the last before that one."""
+        held = await self.load(project, ref.sandbox, ref.approval_id)
+        while held is not None and held.asked.next is not None and held.asked.next != before:
+            held = await self.load(project, held.asked.next.sandbox, held.asked.next.approval_id)
+        return held
 
     async def write(self, asked: Asked, over: Held | None) -> Held | None:
         """Write it, over what was read or anew. None if another was first, or we were, and the broker did not say so.
 
-        Once its decision is known to have been said, it is forgotten after a while.
+        Once its decision is known to have been said, and is of no further use, it is forgotten after a while.
         """
         subject = _subject_of(asked.project, asked.sandbox, asked.approval_id)
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(over.revision if over else 0)}
-        if asked.said:
-            headers["Nats-TTL"] = KEPT
-        revision = await _until_answered(lambda: self._write(subject, asked, headers))
+        passing = asked.said and not asked.waits
+        revision = await self._write(subject, asked, over.revision if over else 0, passing=passing)
         return None if revision is None else Held(asked, revision)
 
     async def subjects(self) -> list[str]:
         """Where all of them are."""
-        info = await _until_answered(lambda: self._bus.js.stream_info(_STREAM, subjects_filter=">"))
+        info = await _until_answered(lambda: self._bus.js.stream_info(_STREAM, subjects_filter=_ALL))
         return list(info.state.subjects or {})
 
-    async def _read(self, subject: str) -> Held | None:
+    async def asker(self, asked: Asked) -> Led:
+        """Who has asked the same question last."""
+        found = await self._read(_question_subject(asked), Asker)
+        return Led(None, 0) if found is None else Led(found.value, found.revision)
+
+    async def lead(self, asked: Asked, over: Led) -> bool:
+        """From now on it is the one that has asked its question last. False if another was first."""
+        done = not asked.waits
+        asker = Asker(sandbox=asked.sandbox, approval_id=asked.approval_id, attempt=asked.attempt, over=done)
+        return await self._write(_question_subject(asked), asker, over.revision, passing=done) is not None
+
+    async def let_go(self, asked: Asked) -> None:
+        """Forget after a while that it has asked its question: nothing of it is of use any more."""
+        if asked.question is None or asked.next is not None:
+            return
+        led = await self.asker(asked)
+        if led.asker is not None and led.asker.ref == asked.ref and not led.asker.over:
+            over = led.asker.model_copy(update={"over": True})
+            await self._write(_question_subject(asked), over, led.revision, passing=True)
+
+    async def _read(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
+        return await _until_answered(lambda: self._last(subject, model))
+
+    async def _last(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
         try:
             last = await self._bus.js.get_last_msg(_STREAM, subject, direct=True)
-            return Held(Asked.model_validate_json(last.data or b""), last.seq or 0)
+            return _Found(model.model_validate_json(last.data or b""), last.seq or 0)
         except nats.js.errors.NotFoundError:
             return None
         except ValidationError as error:
             _log.warning("an approval that another version wrote", subject=subject, faults=error.error_count())
             return None
 
-    async def _write(self, subject: str, asked: Asked, headers: dict[str, str]) -> int | None:
+    async def _write(self, subject: str, value: BaseModel, over: int, *, passing: bool) -> int | None:
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": KEPT} if passing else {})
+        return await _until_answered(lambda: self._publish(subject, value, headers))
+
+    async def _publish(self, subject: str, value: BaseModel, headers: dict[str, str]) -> int | None:
         try:
             ack = await self._bus.js.publish(
-                subject, asked.model_dump_json(exclude_none=True).encode(), headers=headers
+                subject, value.model_dump_json(exclude_none=True).encode(), headers=headers
             )
         except nats.js.errors.APIError as error:
             if error.err_code != _WRONG_SEQUENCE:
@@ -88,6 +141,10 @@ class Approvals:
 
 def _subject_of(project: str, sandbox: str, approval_id: str) -> str:
     return f"{_SUBJECT}.{project}.{sandbox}.{digest_of(approval_id)}"
+
+
+def _question_subject(asked: Asked) -> str:
+    return f"{_SUBJECT}.{asked.project}.{asked.task}.question.{asked.question}"
 
 
 async def _until_answered(ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:

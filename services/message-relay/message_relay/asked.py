@@ -1,6 +1,8 @@
-"""What an agent asks leave for, how it is decided, and what is said of it. Pure; `approvals` keeps it in the bucket."""
+"""What an agent asks leave for, and what became of it, as it is kept. Pure; `approvals` keeps it in the bucket."""
 
 import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -8,24 +10,19 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from message_relay.deciding import Ended
-from sandherd.contracts.commands import AnswerApproval, ApprovalId
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.commands import ApprovalId
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.events import EventData
-from sandherd.contracts.events.message import ApprovalDenied, ApprovalExpired, ApprovalGranted, ApprovalRequested
 from sandherd.contracts.events.tools import AgentApprovalRequested
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
-from sandherd.contracts.states import ApprovalState, checked
+from sandherd.contracts.states import ApprovalState
 
 LONGEST_TOOL: Final = 200
 LONGEST_REASON: Final = 4000
-LONGEST_WAIT: Final = timedelta(days=7)
-"""So long an answer may wait for a worker that is away; as long as INBOX keeps anything."""
 _ID: Final = TypeAdapter(ApprovalId)
-_DEFAULTS: Final = {"allow": "granted", "deny": "denied"}
+_ITS_OWN: Final = "\0"
+"""In no JSON: there it is written otherwise."""
 
 
 class Decision(BaseModel):
@@ -39,6 +36,28 @@ class Decision(BaseModel):
     by: str | None = None
     reason: str | None = None
     outcome: str | None = None
+
+
+class Ref(BaseModel):
+    """An approval, by name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    sandbox: SafeName
+    approval_id: ApprovalId
+
+
+class Asker(Ref):
+    """Who has asked a question last, and in which attempt."""
+
+    attempt: int
+    over: bool = False
+    """Whether nothing of it is of use any more."""
+
+    @property
+    def ref(self) -> Ref:
+        """The approval."""
+        return Ref(sandbox=self.sandbox, approval_id=self.approval_id)
 
 
 class Asked(BaseModel):
@@ -59,14 +78,38 @@ class Asked(BaseModel):
     decision: Decision | None = None
     said: bool = False
     """Whether its decision is known to have been said."""
+    task: SafeName | None = None
+    life: str = ""
+    """Of the task, as its record calls it."""
+    attempt: int = 1
+    question: str | None = None
+    """Stands for what is asked; whoever asks the same for the same task has the same. None for what can't be compared,
+    and then it is over with its sandbox."""
+    next: Ref | None = None
+    """The same question of a later attempt, which has taken its place."""
+    hand: Literal["kept", "handing", "over"] | None = None
+    """Of one that was answered. `kept`: surely no worker has got the answer. `handing`: one may have. `over`: it is of
+    no further use."""
+
+    @property
+    def ref(self) -> Ref:
+        """Its name."""
+        return Ref(sandbox=self.sandbox, approval_id=self.approval_id)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer, or its answer for a worker."""
+        return self.decision is None or self.hand in {"kept", "handing"}
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why an answer does not count, for people and for programs."""
+class Whose:
+    """Which attempt it is that asks: of which task, in which of its lives, and what its sandbox is called."""
 
-    code: Code
-    reason: str
+    task: str
+    life: str
+    attempt: int
+    names: tuple[str, ...]
 
 
 def digest_of(approval_id: str) -> str:
@@ -74,8 +117,8 @@ def digest_of(approval_id: str) -> str:
     return hashlib.sha256(approval_id.encode()).hexdigest()[:32]
 
 
-def asked_of(event: Envelope[AgentApprovalRequested], at: datetime) -> Asked:
-    """What an agent's worker asks. Raises `ContractError` for an id that no answer could name."""
+def asked_of(event: Envelope[AgentApprovalRequested], at: datetime, of: Whose | None = None) -> Asked:
+    """What an agent's worker asks, in this attempt. Raises `ContractError` for an id that no answer could name."""
     data = event.data
     try:
         approval_id = _ID.validate_python(data.approval_id)
@@ -86,7 +129,7 @@ def asked_of(event: Envelope[AgentApprovalRequested], at: datetime) -> Asked:
             field="data.approval_id",
             remedy="call an approval by 1 to 128 printable characters",
         ) from None
-    return Asked(
+    asked = Asked(
         project=event.project,
         sandbox=event.subject,
         approval_id=approval_id,
@@ -98,6 +141,10 @@ def asked_of(event: Envelope[AgentApprovalRequested], at: datetime) -> Asked:
         on_timeout=data.on_timeout,
         traceparent=event.traceparent,
     )
+    if of is None:
+        return asked
+    question = question_of(data, of.life, of.names)
+    return asked.model_copy(update={"task": of.task, "life": of.life, "attempt": of.attempt, "question": question})
 
 
 def _deadline(at: datetime, seconds: float | None) -> datetime | None:
@@ -106,90 +153,15 @@ def _deadline(at: datetime, seconds: float | None) -> datetime | None:
     return None if seconds is None or seconds > year else at + timedelta(seconds=seconds)
 
 
-def refusal(asked: Asked | None, answer: AnswerApproval, now: datetime, gone: Ended | None) -> Refusal | None:
-    """Why an answer does not count; None if it does. Nobody in a sandbox that is `gone` waits for one."""
-    name = f"approval {answer.approval_id} of {answer.sandbox}"
-    if gone is not None:
-        return Refusal(Code.REFUSED, gone.reason)
-    if asked is None:
-        return Refusal(Code.NOT_FOUND, f"the agent in {answer.sandbox} asks for no approval {answer.approval_id}")
-    if asked.decision is not None:
-        by = f" by {asked.decision.by}" if asked.decision.by else ""
-        what = "expired" if asked.decision.state is ApprovalState.EXPIRED else f"was {asked.decision.state}{by}"
-        return Refusal(Code.CONFLICT, f"{name} {what} at {asked.decision.at:%Y-%m-%d %H:%M:%S} UTC already")
-    if asked.expires_at is not None and now >= asked.expires_at:
-        return Refusal(Code.CONFLICT, f"{name} expired at {asked.expires_at:%Y-%m-%d %H:%M:%S} UTC")
-    return None
+def question_of(data: AgentApprovalRequested, life: str, names: Iterable[str]) -> str | None:
+    """What stands for the question: the same tool for the same input, in one life of a task.
 
-
-def answered(asked: Asked, answer: AnswerApproval, at: datetime) -> Asked:
-    """Decided by an answer."""
-    state = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
-    decision = Decision(state=state, at=at, answer=answer.message, by=answer.answered_by, reason=answer.reason)
-    return _decided(asked, decision)
-
-
-def is_decided_by(asked: Asked, answer: AnswerApproval) -> bool:
-    """Whether it was this very answer, given again or handled again by a relay that was killed in between."""
-    wanted = ApprovalState.GRANTED if answer.granted else ApprovalState.DENIED
-    decision = asked.decision
-    return decision is not None and (decision.answer, decision.state) == (answer.message, wanted)
-
-
-def lapsed(asked: Asked, now: datetime, *, ended: bool) -> Asked | None:
-    """Decided by nobody, as its time or its sandbox is over; None if it still waits."""
-    if asked.expires_at is not None and now >= asked.expires_at:
-        outcome = _DEFAULTS[asked.on_timeout or "deny"]
-    elif ended:
-        outcome = "ended"
-    else:
-        return None
-    return _decided(asked, Decision(state=ApprovalState.EXPIRED, at=now, outcome=outcome))
-
-
-def _decided(asked: Asked, decision: Decision) -> Asked:
-    checked(asked.decision.state if asked.decision else ApprovalState.PENDING, decision.state)
-    return asked.model_copy(update={"decision": decision})
-
-
-def requested(asked: Asked) -> ApprovalRequested:
-    """The event that a person is asked."""
-    return ApprovalRequested(
-        approval_id=asked.approval_id,
-        tool=asked.tool,
-        reason=asked.reason,
-        expires_at=asked.expires_at,
-        on_timeout=asked.on_timeout,
-        asked_in=asked.asked_in,
-    )
-
-
-def decided(approval_id: str, decision: Decision) -> EventData:
-    """The event of what became of it."""
-    if decision.state is ApprovalState.EXPIRED:
-        return ApprovalExpired(approval_id=approval_id, outcome=decision.outcome or "denied")
-    event = ApprovalGranted if decision.state is ApprovalState.GRANTED else ApprovalDenied
-    return event(approval_id=approval_id, by=decision.by, reason=decision.reason, answer=decision.answer)
-
-
-def message_of(command: Envelope[AnswerApproval], at: datetime, asked: Asked | None) -> InboxMessage:
-    """The answer as it waits for the worker: until the approval expires, when there is no more use in it.
-
-    `at` is when the answer was given; the one that decided bears the time of the decision, however often it is given.
+    An agent's sandbox, which may stand in its paths, is called otherwise in each attempt: its `names` are made one.
+    None for an input that is not in the event whole, for two that begin alike are not the same.
     """
-    data = command.data
-    if asked is not None and asked.decision is not None and is_decided_by(asked, data):
-        at = asked.decision.at
-    content = ApprovalAnswer(approval_id=data.approval_id, granted=data.granted, reason=data.reason)
-    return InboxMessage(
-        message=data.message,
-        project=command.project,
-        sandbox=data.sandbox,
-        content=content.model_dump_json(),
-        message_type="approval",
-        sender_id=data.answered_by,
-        correlation_id=data.approval_id,
-        sent_at=at,
-        expires_at=(asked and asked.expires_at) or at + LONGEST_WAIT,
-        traceparent=command.traceparent,
-    )
+    if data.artifacts:
+        return None
+    text = json.dumps([life, data.tool, data.input], sort_keys=True, separators=(",", ":"))
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, _ITS_OWN)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Final
@@ -11,8 +11,9 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
+from message_relay.handing import Left
 from message_relay.inbox import Inbox, Key
-from message_relay.pumping import Left, Pump
+from message_relay.pumping import Pump
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.bus.together import end
@@ -24,6 +25,7 @@ LONGEST_PAUSE: Final = 15.0
 """Between two tries to reach a worker that says nothing. One that says something is tried at once."""
 LOOKED_THROUGH_EVERY: Final = 15.0
 _CHECKED_EVERY: Final = 0.5
+_OF_THE_NEXT: Final = ("approval.granted", "approval.denied", "task.completed", "task.failed", "task.cancelled")
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("delivery")
 
@@ -37,6 +39,8 @@ class Delivering:
         self._inbox = inbox
         self._pump = pump
         self._woken: dict[Key, asyncio.Event] = {}
+        self._expecting: set[Key] = set()
+        """For whom an answer waits that the agent of the next attempt may ask for."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._open = False
@@ -67,6 +71,8 @@ class Delivering:
                 await stack.enter_async_context(self._hearing("*", "*", "sandbox.terminated", start=False))
                 await stack.enter_async_context(self._hearing("*", "*", "sandbox.failed", start=False))
                 await stack.enter_async_context(self._hearing("*", "*", "sandbox.resumed", start=False))
+                for said in _OF_THE_NEXT:
+                    await stack.enter_async_context(self._expecting_what_is(said))
                 await self._look_through_on()
         except LeaseLostError:
             _log.warning("another delivers now")
@@ -108,6 +114,7 @@ class Delivering:
                     return
         finally:
             self._woken.pop(key, None)
+            self._expecting.discard(key)
 
     async def _wait_for_its_return(self, key: Key, woken: asyncio.Event, left: Left) -> None:
         """Try again whenever the worker says something or goes on, and now and then, until nothing waits any more."""
@@ -126,7 +133,9 @@ class Delivering:
     async def _drain(self, key: Key, *, overtake: bool = False) -> Left:
         """What still waits then. A broker that does not answer is like a worker that is away."""
         try:
-            return await self._pump.drain(key, overtake=overtake)
+            left = await self._pump.drain(key, overtake=overtake)
+            (self._expecting.add if left is Left.NEXT else self._expecting.discard)(key)
+            return left
         except _UNANSWERED as error:
             _log.warning("the inbox can't be read now", sandbox=key[1], error=repr(error))
             return Left.AWAY
@@ -150,7 +159,24 @@ class Delivering:
             if start or (said_project, said_sandbox) in self._woken:
                 self.wake((said_project, said_sandbox))
 
-        subject = f"{PREFIX}.event.{project}.{sandbox}.{event_type}"
+        async with self._subscribed(f"{PREFIX}.event.{project}.{sandbox}.{event_type}", heard):
+            yield
+
+    @asynccontextmanager
+    async def _expecting_what_is(self, said: str) -> AsyncIterator[None]:
+        """Let these events wake those of their project for whom an answer waits that the next attempt may ask for."""
+
+        async def heard(msg: Msg) -> None:
+            project = msg.subject.split(".")[3]
+            for key in self._expecting:
+                if key[0] == project:
+                    self.wake(key)
+
+        async with self._subscribed(f"{PREFIX}.event.*.*.{said}", heard):
+            yield
+
+    @asynccontextmanager
+    async def _subscribed(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
         subscription = await self._bus.client.subscribe(subject, cb=heard)
         try:
             yield

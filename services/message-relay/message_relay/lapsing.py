@@ -1,4 +1,4 @@
-"""Approvals that nobody answers: they expire with their time or with their sandbox, and that is said."""
+"""Approvals that nobody answers: they expire with their time, or with their sandbox and its task, and that is said."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -6,10 +6,9 @@ from typing import Final
 
 from message_relay.answering import Answering
 from message_relay.approvals import Approvals, Held
-from message_relay.asked import lapsed
-from message_relay.deciding import ended
-from message_relay.records import recorded_of
-from sandherd.bus.connection import Bus
+from message_relay.asked import Asked
+from message_relay.judging import is_forgotten, lapsed
+from message_relay.outliving import Outliving
 
 LOOKED_EVERY: Final = 2.0
 
@@ -20,9 +19,9 @@ class Lapsing:
     One that was decided by a relay that did not live to say so is said here, too.
     """
 
-    def __init__(self, bus: Bus, approvals: Approvals, answering: Answering) -> None:
-        self._bus = bus
+    def __init__(self, approvals: Approvals, outliving: Outliving, answering: Answering) -> None:
         self._approvals = approvals
+        self._outliving = outliving
         self._answering = answering
         self._settled: set[str] = set()
 
@@ -42,14 +41,20 @@ class Lapsing:
                 self._settled.add(subject)
 
     async def _settle(self, held: Held) -> bool:
-        """Whether it is decided and that was said."""
-        asked = held.asked
-        if asked.decision is None:
-            gone = ended(asked.sandbox, await recorded_of(self._bus, asked.project, asked.sandbox))
-            over = lapsed(asked, datetime.now(UTC), ended=gone is not None)
-            written = None if over is None else await self._approvals.write(over, held)
-            if written is None:  # it waits, or was answered at this very moment
+        """Whether it is decided, that was said, and its answer waits for nobody."""
+        over = await self._over(held.asked)
+        if over is not None:
+            written = await self._approvals.write(over, held)
+            if written is None:  # it was answered at this very moment
                 return False
             held = written
         await self._answering.conclude(held)
-        return True
+        return not held.asked.waits
+
+    async def _over(self, asked: Asked) -> Asked | None:
+        """It, as it is over now; None if that changes nothing."""
+        now = datetime.now(UTC)
+        if asked.decision is not None:
+            return asked.model_copy(update={"hand": "over"}) if is_forgotten(asked, now) else None
+        gone = await self._outliving.ended(asked, asked.project, asked.sandbox)
+        return lapsed(asked, now, ended=gone is not None)

@@ -6,8 +6,10 @@ from typing import Final
 from message_relay.answering import Answering
 from message_relay.approvals import Approvals
 from message_relay.delivering import Delivering
+from message_relay.handing import Handing
 from message_relay.inbox import Inbox
 from message_relay.lapsing import Lapsing
+from message_relay.outliving import Outliving
 from message_relay.pumping import Pump
 from message_relay.saying import Saying
 from message_relay.taking import Taking
@@ -16,6 +18,7 @@ from sandherd.bus.lease import Lease
 from sandherd.bus.service import Service, serve
 from sandherd.bus.together import together
 from sandherd.contracts.events.agent import AgentMessageSent
+from sandherd.contracts.events.tools import AgentApprovalWithdrawn
 from sandherd.contracts.subjects import Principal, read_event_subject
 from sandherd.settings import Settings
 
@@ -37,13 +40,17 @@ class Relay:
         return await self._taking.take(delivery)
 
     async def hear(self, delivery: Delivery) -> Outcome:
-        """Handle an agent's request for leave, or its word to another agent."""
-        said = read_event_subject(delivery.subject)[2] == AgentMessageSent.type
-        return await (self._taking.pass_on if said else self._answering.hear)(delivery)
+        """Handle an agent's request for leave, the withdrawal of one, or its word to another agent."""
+        said = read_event_subject(delivery.subject)[2]
+        if said == AgentMessageSent.type:
+            return await self._taking.pass_on(delivery)
+        if said == AgentApprovalWithdrawn.type:
+            return await self._answering.withdraw(delivery)
+        return await self._answering.hear(delivery)
 
     async def lapse(self) -> None:
         """End what nobody answers."""
-        await Lapsing(self._service.bus, self._approvals, self._answering).run()
+        await Lapsing(self._approvals, self._outliving, self._answering).run()
 
     async def deliver(self) -> None:
         """Deliver whenever the lease is held."""
@@ -73,7 +80,8 @@ class Relay:
     @cached_property
     def _delivering(self) -> Delivering:
         service = self._service
-        pump = Pump(service.bus, self._inbox, self._saying, service.meters, check=self._lease.check)
+        handing = Handing(service.bus, self._approvals, self._outliving, self._answering)
+        pump = Pump(service.bus, self._inbox, self._saying, handing, service.meters, check=self._lease.check)
         return Delivering(service.bus, self._lease, self._inbox, pump)
 
     @cached_property
@@ -86,7 +94,11 @@ class Relay:
 
     @cached_property
     def _answering(self) -> Answering:
-        return Answering(self._service.bus, self._approvals, self._saying)
+        return Answering(self._approvals, self._outliving, self._saying)
+
+    @cached_property
+    def _outliving(self) -> Outliving:
+        return Outliving(self._service.bus, self._approvals)
 
 
 def compose(settings: Settings) -> Service:

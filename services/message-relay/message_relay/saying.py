@@ -13,7 +13,8 @@ import nats.errors
 import nats.js.errors
 from pydantic import TypeAdapter, ValidationError
 
-from message_relay.asked import Asked, Decision, decided, digest_of
+from message_relay.asked import Asked, Decision, digest_of
+from message_relay.wording import decided
 from sandherd.bus.connection import Bus, full_jitter
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
@@ -93,8 +94,9 @@ class Saying:
         self._meters.count("sandherd_approvals_total", state="requested")
 
     async def say_decided(self, asked: Asked, decision: Decision) -> None:
-        """Say what became of it, until the broker has it."""
-        await self._bus.publish_event(approval_event(asked, ENDED, decided(asked.approval_id, decision), decision.at))
+        """Say what became of it, until the broker has it. What was answered before it was asked, was so at once."""
+        at = max(decision.at, asked.asked_at)
+        await self._bus.publish_event(approval_event(asked, ENDED, decided(asked.approval_id, decision), at))
         self._meters.count("sandherd_approvals_total", state=decision.state)
 
     async def was_delivered(self, message: InboxMessage) -> bool:

@@ -11,7 +11,7 @@ EXPIRED: Final = "it has expired before the agent could take it"
 
 @dataclass(frozen=True)
 class Resume:
-    """The session to go on with, and the file that it was kept in."""
+    """The session to go on with, and the file that it was kept in; empty if its agent keeps it itself."""
 
     session_id: str
     transcript: str

@@ -38,7 +38,7 @@ _UNASKED: Final = "nobody can be asked: it is too much to be shown"
 _SHARE: Final = 0.5
 """How much of what is left of its grace one step of a driver's end may take."""
 
-ErrorType = Literal["start", "signal", "internal", "stopped", "exit_status"]
+ErrorType = Literal["start", "signal", "internal", "stopped", "exit_status", "model_refused", "model_unavailable"]
 
 
 class Wire:
@@ -150,21 +150,22 @@ class Wire:
                 self._say_all(self._calls.ended())
         self._say("driver.turn", turn=turn, state=state)
 
-    def transcript(self, path: str | os.PathLike[str], session_id: str) -> None:
-        """This file is the session as far as it has come; the worker keeps a copy."""
-        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id)  # noqa: PTH100
+    def transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
+        """This file is the session as far as it has come; the worker keeps a copy, now or only if we are killed."""
+        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id, keep=keep)  # noqa: PTH100
 
     def result(
         self,
         *,
         error_type: ErrorType | None = None,
         error: str = "",
+        signal: int | None = None,
         turns: int = 1,
         final_output: str | None = None,
         stop_reason: str | None = None,
         session_id: str | None = None,
     ) -> None:
-        """What came of the task; said once. No `error_type` means that it is done.
+        """What came of the task; said once. No `error_type` means that it is done; `signal` is what ended the agent.
 
         It is time for it when the agent is idle and no message waits for it: a turn that was stopped for the sake of
         a message (`Interrupt`, then `Message`) is followed by that message's turn, and is no end.
@@ -173,6 +174,7 @@ class Wire:
             "driver.result",
             error_type=error_type,
             error=error,
+            signal=signal,
             turns=turns,
             final_output=final_output,
             stop_reason=stop_reason,
@@ -198,7 +200,7 @@ class Wire:
         reader = asyncio.StreamReader(_LONGEST_COMMAND)
         pipe = os.fdopen(self._commands, "rb", buffering=0)
         await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-        self._loop.add_signal_handler(signal.SIGTERM, self._stop, Stop())
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.call_soon_threadsafe(self._stop, Stop()))
         self._reading = self._loop.create_task(self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -236,10 +238,11 @@ def run(main: Callable[[Wire], Awaitable[None]]) -> None:
 
     async def whole() -> None:
         await main(await Wire.open())
+        # It has ended in order: a SIGTERM that comes behind that is not what has ended it.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     asyncio.run(whole())
     sys.stdout.flush()
-    sys.stderr.flush()
 
 
 def _answer(waiting: "asyncio.Future[Decision] | None", decision: Decision) -> None:

@@ -76,7 +76,7 @@ def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, tu
     from sandherd_worker.harnesses.program import Program
     from sandherd_worker.herd.offering import Herd, added
     from sandherd_worker.herd.tools import HerdTools
-    from sandherd_worker.previous import resume_of
+    from sandherd_worker.resuming import resume_of
     from sandherd_worker.sessions import DRIVER, Sessions
     from sandherd_worker.toolchains import interpreter, lay_drivers
 
@@ -104,7 +104,7 @@ def _driver(spec: TaskSpec, asked: DrivenHarness, parts: Parts, voice: Voice, tu
         state_dir=state,
         harness={**asked.model_dump(mode="json"), "mcp_servers": {**added(asked, spec.env), **ours}},
         approvals=asked.approvals,
-        resume=resume_of(who),
+        resume=resume_of(who, spec.resume),
     )
     return DriverHarness(Program(argv=argv, environment=found, work_dir=who.work_dir, said=spec.text), task, around)
 

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sandherd.contracts.commands import TaskSpec
@@ -12,11 +10,9 @@ from sandherd.contracts.events.agent import (
     AgentCompleted,
     AgentFailed,
     AgentShutdown,
-    AgentStarted,
     AgentWaiting,
 )
 from sandherd.telemetry import logs
-from sandherd_worker import oom
 from sandherd_worker.access.room import Room
 from sandherd_worker.agents import make_harness, put_files
 from sandherd_worker.emitter import now
@@ -27,6 +23,7 @@ from sandherd_worker.parts import Parts
 from sandherd_worker.saving import Keeping, Transcript, time_to_save
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.tasks import end_tasks
+from sandherd_worker.telling import over, started
 from sandherd_worker.toolchains import NoToolchainError
 from sandherd_worker.uplink import Uplink
 
@@ -34,7 +31,6 @@ _AGENTS_SHARE_OF_GRACE: Final = 0.4
 """How much of the runtime's grace the agent gets; the rest is for the last look at its files and the spool."""
 _TIME_TO_LEAVE: Final = 20.0
 """How long an agent that has done its task may take to end, in seconds."""
-_PREVIEW: Final = 2000
 _OUTPUT_BACKLOG: Final = 64 * 1024 * 1024
 """How much may wait for the broker before the agent's output is no longer read."""
 T = TypeVar("T")
@@ -75,7 +71,7 @@ class Attempt:
         try:
             await self._work()
         except SpoolError as error:
-            await self._give_up(f"what the agent says can't be kept: {error}")
+            await self._give_up(f"what the agent says can't be kept: {error}", error.reason)
         except Exception as error:  # noqa: BLE001  # whatever broke, the herd is owed an end and a last word
             _log.error("the worker broke", **logs.place(error))
             await self._give_up(f"the worker broke: {type(error).__name__}: {error}")
@@ -97,11 +93,13 @@ class Attempt:
     # --- the work
 
     async def _work(self) -> None:
-        await self._emitter.emit(self._started())
+        await self._emitter.emit(started(self._spec, self._who.attempt))
         self._room.open()
         beating = asyncio.create_task(self._heartbeat.beat())
         try:
             ended = await self._run_agent()
+            if ended.error_type == "stopped" and self._spool.trouble is not None:
+                raise self._spool.trouble
             await self._put_by(ended)
             await self._emitter.emit(self._end(ended), last_words=True)
             if ended.error_type is None and self._spec.linger_seconds > 0:
@@ -113,8 +111,9 @@ class Attempt:
     async def _run_agent(self) -> Ended:
         if self._failure is not None:
             return self._failure
-        if self._who.previous_file is not None:
-            await self._take_over(self._who.previous_file)
+        left = self._who.previous_file or self._spec.resume
+        if left is not None and (failure := await self._inherit()) is not None:
+            return failure
         await self._tracker.start()
         if self._stop.reason is not None:
             return Ended(error_type="stopped", error="it was stopped before its agent had begun")
@@ -158,17 +157,20 @@ class Attempt:
         await harness.ended()
         await self._tracker.finish()
 
-    async def _take_over(self, given: Path) -> None:
-        from sandherd_worker.previous import take_over
+    async def _inherit(self) -> Ended | None:
+        from sandherd_worker.resuming import inherit
 
-        await take_over(given, self._who, self._parts.line, self._stop, self.say)
+        return await inherit(self._spec, self._parts, self.say)
 
     async def _put_by(self, ended: Ended) -> None:
-        """Put by what the next attempt may want, before the end of this one is said."""
-        if ended.error_type is not None:
-            await self._keeping.save_work(time_to_save(self._who, self._stop))
+        """Put by what the next attempt or a later task may want, before the end of this one is said."""
+        await self._save_work(wanted=ended.error_type is not None or self._spec.keep_work)
         self._transcript.close()
         await self._keeping.save_transcript(self._transcript.read())
+
+    async def _save_work(self, *, wanted: bool) -> None:
+        if wanted:
+            await self._keeping.save_work(time_to_save(self._who, self._stop))
 
     async def _linger(self) -> None:
         """Stay until the worker has to end. An agent that takes follow-ups goes on with each message."""
@@ -180,6 +182,7 @@ class Attempt:
         await self._stop.asked()
         if self._harness is not None and not self._parted:
             await self._part(self._harness)
+        await self._save_work(wanted=self._spec.keep_work)
 
     async def _turned(self, turn: int, working: bool) -> None:  # noqa: FBT001  # as the harness tells it
         self._turns = max(self._turns, turn)
@@ -198,13 +201,17 @@ class Attempt:
     def _follows_up(self) -> bool:
         return self._harness is not None and self._harness.follows_up
 
-    async def _give_up(self, why: str) -> None:
-        """The agent is gone; say its end and the last word with what room is left."""
+    async def _give_up(self, why: str, reason: str | None = None) -> None:
+        """End the agent and all beside it; say its end and the last word with what room is left."""
         self._inbox.close("the worker has to end")
         self._tracker.abandon()
         if self._harness is not None:
             await self._harness.stop(0)
-        await self._emitter.emit(self._end(Ended(error_type="internal", error=why)), last_words=True)
+        # Whatever still runs would take what room there is for the last words.
+        await self._room.close()
+        await self._emitter.emit(
+            self._end(Ended(error_type="internal", error=why, stop_reason=reason)), last_words=True
+        )
         await self._last_word(1)
 
     async def _last_word(self, turns: int) -> None:
@@ -212,33 +219,6 @@ class Attempt:
         last = AgentShutdown(reason=self._stop.reason or "complete", total_turns=turns, timestamp=now())
         await self._emitter.emit(last, last_words=True)
 
-    # --- what is said
-
-    def _started(self) -> AgentStarted:
-        return AgentStarted(
-            timestamp=now(),
-            sdk=self._spec.harness.kind,
-            worker_version=version("sandherd-worker"),
-            model=getattr(self._spec.harness, "model", None),
-            task=self._spec.text[:_PREVIEW],
-            task_description_length=len(self._spec.text),
-            attempt=self._who.attempt,
-        )
-
     def _end(self, ended: Ended) -> AgentCompleted | AgentFailed:
-        facts = {
-            "turn": ended.turns,
-            "turns": ended.turns,
-            "exit_code": ended.exit_code,
-            "final_output": ended.final_output,
-            "stop_reason": ended.stop_reason,
-            "session_id": ended.session_id,
-            "duration_seconds": asyncio.get_running_loop().time() - self._began,
-            "files_changed": len(self._tracker.changed),
-            **ended.used,
-        }
-        if ended.error_type is None:
-            done = {"agent_type": self._spec.harness.kind, "validation_passed": ended.validation_passed}
-            return AgentCompleted.model_validate({**facts, **done})
-        failure = {"error": ended.error, "error_type": ended.error_type, "signal": ended.signal}
-        return AgentFailed.model_validate({**facts, **failure, **oom.figures(self._who.cgroup)})
+        seconds, files = asyncio.get_running_loop().time() - self._began, len(self._tracker.changed)
+        return over(ended, self._spec.harness.kind, seconds=seconds, files=files, cgroup=self._who.cgroup)

@@ -7,7 +7,11 @@ from typing import Final
 
 MAX_DIFF_BYTES: Final = 512 * 1024
 """A text is compared line by line up to this size; above it, only its size is said."""
-MAX_DIFF_LINES: Final = 8000
+MAX_DIFF_LINES: Final = 64 * 1024
+"""The same for its lines: each of them weighs more than what is in it."""
+MAX_COMPARED_LINES: Final = 8000
+"""How many lines of a text are held against those of another, which is what costs. Those that both begin and end with
+don't count, and what is only added or only removed is not compared at all."""
 PREVIEW_LINES: Final = 100
 PREVIEW_CHARS: Final = 5000
 _CONTEXT: Final = 3
@@ -41,14 +45,21 @@ def compare(path: str, before: bytes | None, after: bytes | None, *, previous: s
         return Change(True, 0, 0, None, f"binary: {len(before or b'')} bytes before, {len(after or b'')} after")
     old, new = _lines(before), _lines(after)
     if max(len(before or b""), len(after or b"")) > MAX_DIFF_BYTES or max(len(old), len(new)) > MAX_DIFF_LINES:
-        size = len(after or b"")
-        return Change(False, 0, 0, None, f"too large for a diff: {size} bytes, {len(new)} lines")
+        return _too_large(after, new)
+    edges = _edges(old, new)
+    left = [len(lines) - sum(edges) for lines in (old, new)]
+    if min(left) > 0 and max(left) > MAX_COMPARED_LINES:
+        return _too_large(after, new)
     heads = ("/dev/null" if before is None else f"a/{previous or path}", "/dev/null" if after is None else f"b/{path}")
-    return _diff(heads, old, new)
+    return _diff(heads, old, new, edges)
 
 
-def _diff(heads: tuple[str, str], old: list[str], new: list[str]) -> Change:
-    lines = [line for group in _groups(old, new) for line in _hunk(group, old, new)]
+def _too_large(after: bytes | None, new: list[str]) -> Change:
+    return Change(False, 0, 0, None, f"too large for a diff: {len(after or b'')} bytes, {len(new)} lines")
+
+
+def _diff(heads: tuple[str, str], old: list[str], new: list[str], edges: tuple[int, int]) -> Change:
+    lines = [line for group in _groups(old, new, edges) for line in _hunk(group, old, new)]
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
     return Change(False, added, removed, "".join(["--- {}\n+++ {}\n".format(*heads), *map(_ended, lines)]))
@@ -58,10 +69,15 @@ _Opcode = tuple[str, int, int, int, int]
 """What becomes of a range of lines: `equal`, `replace`, `delete` or `insert`, and the range before and after."""
 
 
-def _groups(old: list[str], new: list[str]) -> Iterable[Sequence[_Opcode]]:
-    """The changes with their context. Only what both don't begin and end with is compared: comparing is what costs."""
+def _edges(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines both begin with, and end with."""
     start = _common(old, new)
-    stop = _common(old[start:][::-1], new[start:][::-1])
+    return start, _common(old[start:][::-1], new[start:][::-1])
+
+
+def _groups(old: list[str], new: list[str], edges: tuple[int, int]) -> Iterable[Sequence[_Opcode]]:
+    """The changes with their context. Only what both don't begin and end with is compared."""
+    start, stop = edges
     middle = SequenceMatcher(None, old[start : len(old) - stop], new[start : len(new) - stop], autojunk=True)
     moved: list[_Opcode] = [("equal", 0, start, 0, start)]
     moved += [(kind, i + start, j + start, k + start, m + start) for kind, i, j, k, m in middle.get_opcodes()]

@@ -63,7 +63,7 @@ class FileTracker:
         self._watching: list[asyncio.Task[None]] = []
         self._cost = 0.0
         """What the last look took of a core, in seconds."""
-        self._told_of_too_many = False
+        self._told_of_too_many = self._told_of_unseen = False
         self.changed: set[str] = set()
         """Every path that was ever said to have changed."""
 
@@ -97,8 +97,14 @@ class FileTracker:
             await asyncio.gather(*[self._say(event) for event in [await self._event(*change) for change in group]])
         if self._tree.too_many and not self._told_of_too_many:
             self._told_of_too_many = True
-            text = f"there are more than {MOST_FILES} files in the work tree; what changes in the rest is not told"
-            await self._say(AgentError(error=text, phase="files"))
+            await self._complain(f"there are more than {MOST_FILES} files in the work tree; what changes in the rest")
+        if (unseen := self._tree.unseen) is not None and not self._told_of_unseen:
+            self._told_of_unseen = True
+            await self._complain(f"the directory {sound(unseen)!r} can't be read; what changes in such a one")
+
+    async def _complain(self, what: str) -> None:
+        """Said once of each: the same would be found by every look."""
+        await self._say(AgentError(error=self._redactor.text(f"{what} is not told"), phase="files"))
 
     def _take(self, changes: Iterator[FileChange]) -> list[_Told]:
         """The next few changes, with their diffs as they may be told."""

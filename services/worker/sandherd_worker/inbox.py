@@ -101,13 +101,16 @@ class Inbox:
             await self._taker.result().interrupt(message.message)
 
     async def _on_delivery(self, delivery: Msg) -> None:
-        """Take it beside those that are under way; the order is the lock's."""
+        """Take it beside those that are under way; the order is the lock's. An empty one only asks if we are there."""
         task = asyncio.create_task(self._reply(delivery))
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
 
     async def _reply(self, delivery: Msg) -> None:
         try:
+            if not delivery.data and delivery.reply:
+                await delivery.respond(b"")
+                return
             receipt = await self.take(delivery.data)
             if receipt is not None and delivery.reply:
                 await delivery.respond(receipt.model_dump_json(exclude_none=True).encode())
@@ -121,7 +124,8 @@ class Inbox:
             await (self._nobody or taker).inject(message)
         except CannotTakeError as error:
             # Whoever was not answered in time asks again, and what it is told must be what came of the message.
-            rejected = Receipt(message=message.message, outcome="rejected", reason=str(error))
+            gone = self._nobody is not None
+            rejected = Receipt(message=message.message, outcome="rejected", reason=str(error), agent_gone=gone)
             return self._rejected.setdefault(message.message, rejected)
         self._injected.add(message.message)
         await self._say(message)

@@ -17,7 +17,7 @@ def kills(cgroup: Path | None, machine: Path = _MACHINE) -> int | None:
     """How often the kernel has killed a process for want of memory, as far as can be seen from here.
 
     The count of the sandbox's own control group (version 2 or 1) if the runtime shows one, else the machine's: a
-    kill elsewhere at the same moment would then count too. None if neither can be read.
+    kill elsewhere, between two looks, would then count too. None if neither can be read.
     """
     own = (cgroup / "memory.events", cgroup / "memory.oom_control") if cgroup else ()
     counts = (_count(path) for path in (*own, machine))

@@ -41,13 +41,41 @@ async def take_over(given: Path, who: Assignment, line: Line, stop: Stop, say: S
     await first_of(_Taking(previous, who, line, say).take(), stop.asked())
 
 
-def resume_of(who: Assignment) -> dict[str, Any] | None:
+def restored_session(who: Assignment) -> dict[str, Any] | None:
     """The session that the agent is to go on with, as a driver is told of it, if one was taken over."""
     transcript = who.state_dir / _SESSION
     if who.previous_file is None or not transcript.exists():
         return None
     session = Previous.model_validate_json(who.previous_file.read_bytes()).session
     return {"session_id": session.session_id, "transcript": str(transcript), "fork": False} if session else None
+
+
+def restores_work(who: Assignment) -> bool:
+    """Whether the work tree is that of the attempt before."""
+    try:
+        previous = Previous.model_validate_json(who.previous_file.read_bytes()) if who.previous_file else None
+    except (OSError, ValidationError):  # it was said, when it was taken over
+        return False
+    return previous is not None and previous.use == "restore" and previous.work is not None
+
+
+def lay_work(file: IO[bytes], work: ArtifactRef, who: Assignment, folder: Path, name: str = ".") -> None:
+    """Lay a work tree that was put by out as this name in a folder. Raises `ContractError`, `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    limit = max(work.size, who.max_work_bytes) * _SHARE
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        lay(file, descriptor, name, "work", limit)
+    finally:
+        os.close(descriptor)
+
+
+def copy(file: IO[bytes], path: Path) -> None:
+    """Write what is in the file to this path; nothing if nothing is. Raises `OSError`."""
+    content = file.read()
+    if content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 class _Taking:
@@ -61,7 +89,7 @@ class _Taking:
         restores = previous.use == "restore"
         if beside is not None:
             await self._part("its story", None, lambda _: _tell(previous, beside))
-            await self._part("its transcript", previous.transcript, lambda file: _copy(file, beside / "transcript"))
+            await self._part("its transcript", previous.transcript, lambda file: copy(file, beside / "transcript"))
         if restores:
             await self._session(previous.session)
             await self._part("its work tree", previous.work, lambda file: self._lay(file, self._who.work_dir, "."))
@@ -70,7 +98,7 @@ class _Taking:
 
     async def _session(self, session: KeptSession | None) -> None:
         if session is not None:
-            await self._part("its session", session.artifact, lambda file: _copy(file, self._who.state_dir / _SESSION))
+            await self._part("its session", session.artifact, lambda file: copy(file, self._who.state_dir / _SESSION))
 
     async def _part(self, what: str, reference: ArtifactRef | None, lay: Callable[[IO[bytes]], None]) -> None:
         try:
@@ -84,22 +112,8 @@ class _Taking:
             await self._say(AgentError(error=text, phase=PHASE))
 
     def _lay(self, file: IO[bytes], folder: Path, name: str) -> None:
-        if self._previous.work is None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        limit = max(self._previous.work.size, self._who.max_work_bytes) * _SHARE
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            lay(file, descriptor, name, "work", limit)
-        finally:
-            os.close(descriptor)
-
-
-def _copy(file: IO[bytes], path: Path) -> None:
-    content = file.read()
-    if content:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        if self._previous.work is not None:
+            lay_work(file, self._previous.work, self._who, folder, name)
 
 
 def _tell(previous: Previous, folder: Path) -> None:

@@ -109,11 +109,14 @@ def send_group(leader: int, what: signal.Signals) -> None:
 
 
 async def end(find: Callable[[], set[int]], grace: float) -> None:
-    """End all that `find` finds: SIGTERM, and SIGKILL after `grace` seconds, until nothing is left."""
+    """End all that `find` finds: SIGTERM, and SIGKILL after `grace` seconds, until nothing is left.
+
+    A process whose parent ends while we look hangs below nobody for that look: nothing is left when that is seen twice.
+    """
     send(find(), signal.SIGTERM)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + grace
-    while left := find():
+    while left := find() or find():
         if loop.time() >= deadline:
             send(left, signal.SIGKILL)
         # The kernel tells nobody when the last of several processes is gone.

@@ -28,15 +28,17 @@ _TOKENS: Final = (
     r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON Web Tokens
     r"S[UAO][A-Z2-7]{56}\b",  # NATS seeds
 )
+_KEY_NAME: Final = r"(?:[A-Z +]|%20)*PRIVATE(?:[ +]|%20)KEY"
+"""What stands in the head and the foot of a key; in a URL a blank is written otherwise."""
 _SHAPES: Final = (
     rf"(?=[sgAdxeS]){_BOUNDARY}(?:{'|'.join(_TOKENS)})",  # the first letter is looked at first, as that is cheap
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    rf"-----BEGIN{_KEY_NAME}-----[\s\S]*?(?:-----END{_KEY_NAME}-----|\Z)",
     r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
 )
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 _OPEN_KEY: Final = re.compile(
-    r"-----BEGIN(?:[A-Z ]*-{0,5}\Z|[A-Z ]* PRIVATE KEY-----(?![\s\S]*-----END [A-Z ]*PRIVATE KEY-----))"
+    rf"-----BEGIN(?:[A-Z +%20]*-{{0,5}}\Z|{_KEY_NAME}-----(?![\s\S]*-----END{_KEY_NAME}-----))"
 )
 """A key, or the head of one, whose end has not come yet."""
 _UNFINISHED: Final = re.compile(

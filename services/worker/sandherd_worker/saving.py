@@ -19,8 +19,9 @@ from sandherd_worker.stopping import Stop
 _ARCHIVE: Final = "application/gzip"
 _SHARE_OF_GRACE: Final = 0.6
 """How much of the runtime's grace may be gone when the archive is made; the rest is for bringing it up."""
-_SHARE_OF_ROOM: Final = 0.5
-"""How much of what the spool still takes an archive may have; the rest is for what is said."""
+_SHARE_OF_ROOM: Final = 0.4
+"""How much of what the spool still takes an archive may have; the rest is for what is said, and for the archive itself,
+which is on the disk twice for a moment."""
 _LONGEST_TRANSCRIPT: Final = 4 * 1024 * 1024
 
 
@@ -76,8 +77,11 @@ class Keeping:
         """Put the work tree by, or say why not; nothing if nothing is in it or none is wanted. Raises `SpoolError`."""
         if self._who.max_work_bytes == 0:
             return
-        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
-            said = await self._work(file, late)
+        try:
+            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+                said = await self._work(file, late)
+        except OSError as error:
+            said = AgentWorkSaved(left_out=f"it could not be packed: {error.strerror or error}")
         if said is not None:
             await self._emitter.emit(said, last_words=True)
 
@@ -96,8 +100,6 @@ class Keeping:
             return AgentWorkSaved(left_out=f"compressed it is larger than the {limit} bytes that are kept of it")
         except TooLateError:
             return AgentWorkSaved(left_out="the sandbox had to end before all of it was put by")
-        except OSError as error:
-            return AgentWorkSaved(left_out=f"it could not be packed: {error.strerror or error}")
         if packed.files == 0:
             return None
         file.seek(0)

@@ -39,17 +39,17 @@ class Sessions:
 
         Raises `SpoolError`.
         """
-        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
-            try:
+        try:
+            with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
                 digest = await asyncio.to_thread(self._copy, path, file)
-            except OSError as error:
-                text = f"the session's transcript could not be put by: {error.strerror or error}"
-                await self._emitter.emit(AgentError(error=text, phase="transcript"))
-                return
-            if self._kept.get(session) == digest:
-                return
-            file.seek(0)
-            reference = await self._emitter.put_file_aside(file, TEXT)
+                if self._kept.get(session) == digest:
+                    return
+                file.seek(0)
+                reference = await self._emitter.put_file_aside(file, TEXT)
+        except OSError as error:
+            text = f"the session's transcript could not be put by: {error.strerror or error}"
+            await self._emitter.emit(AgentError(error=text, phase="transcript"))
+            return
         self._kept[session] = digest
         await self._emitter.emit(AgentTranscriptSaved(session_id=session, artifact=reference))
 

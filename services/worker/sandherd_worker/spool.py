@@ -29,6 +29,7 @@ class _Waiting:
     block: bytes
     record: Record
     done: asyncio.Future[None]
+    last_words: bool
 
 
 class Spool:
@@ -91,8 +92,9 @@ class Spool:
 
     @property
     def room(self) -> int:
-        """How many bytes it still takes."""
-        return max(0, self._limit - sum(segment.size for segment in self.segments) - self._queued_bytes)
+        """How many bytes it still takes, if nothing else takes them first."""
+        left = self._limit - sum(segment.size for segment in self.segments)
+        return max(0, min(left, self._disk.free()) - self._queued_bytes)
 
     @property
     def trouble(self) -> SpoolError | None:
@@ -114,7 +116,7 @@ class Spool:
         """Take a record. The future is done when it is on the disk. Raises `SpoolError`; so does the future."""
         block = encode(record)
         self._check_room(len(block), last_words=last_words)
-        waiting = _Waiting(block, record, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(block, record, asyncio.get_running_loop().create_future(), last_words)
         self._queue.append(waiting)
         self._queued_bytes += len(block)
         self._sequence = max(self._sequence, record.sequence)
@@ -154,8 +156,7 @@ class Spool:
         self.acknowledged = max(cursor.acknowledged, known[0].first - 1) if known else cursor.acknowledged
         self.segments = known or [new_segment(self._disk.directory, self.acknowledged + 1)]
         self._sequence = max(found.sequence, cursor.sequence)
-        flags = (Mark.TERMINAL if cursor.terminal else Mark.NONE) | (Mark.LAST_WORD if cursor.last_word else Mark.NONE)
-        self._mark = found.mark | flags
+        self._mark = found.mark | cursor.mark
         self._kept = (self._sequence, self._mark)
         self.damage = found.damage
 
@@ -172,8 +173,9 @@ class Spool:
             batch = self._next_batch()
             segment = self._segment()
             data = b"".join(waiting.block for waiting in batch)
+            last = any(waiting.last_words for waiting in batch)
             try:
-                await asyncio.get_running_loop().run_in_executor(self._writer, self._disk.write, segment, data)
+                await asyncio.get_running_loop().run_in_executor(self._writer, self._disk.write, segment, data, last)
             except SpoolError as error:
                 self._fail(error, batch)
             else:
@@ -214,19 +216,18 @@ class Spool:
             self._queue.clear()
             self._queued_bytes = 0
             self._sequence, self._mark = self._kept
-        self._disk.free_reserve()
         self._notify()
 
     async def _save_soon(self) -> None:
         await asyncio.sleep(_CURSOR_PAUSE)
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._save, self._droppable())
+        gone = self._droppable()
+        if await asyncio.get_running_loop().run_in_executor(self._writer, self._save, gone):
+            self.segments = self.segments[len(gone) :]
 
     def _droppable(self) -> list[Segment]:
-        gone = [segment for segment in self.segments[:-1] if segment.last <= self.acknowledged]
-        self.segments = self.segments[len(gone) :]
-        return gone
+        return [segment for segment in self.segments[:-1] if segment.last <= self.acknowledged]
 
-    def _save(self, gone: Sequence[Segment]) -> None:
+    def _save(self, gone: Sequence[Segment]) -> bool:
         sequence, mark = self._kept
         cursor = Cursor(self.acknowledged, sequence, Mark.TERMINAL in mark, Mark.LAST_WORD in mark)
         try:
@@ -235,11 +236,11 @@ class Spool:
                 self._disk.remove(gone)
         except OSError:
             # An old cursor and a segment too many are harmless: the broker drops what it has already.
-            return
+            return False
+        return True
 
     def _let_go(self) -> None:
-        drained = self.acknowledged >= self.durable
-        self._save(self.segments if drained else self._droppable())
+        self._save(self.segments if self.acknowledged >= self.durable else self._droppable())
         self._disk.close(self.segments)
 
     def _notify(self) -> None:

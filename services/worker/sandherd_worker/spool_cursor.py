@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from sandherd_worker.spool_file import Mark
+
 _NAME: Final = "cursor.json"
 
 
@@ -17,6 +19,12 @@ class Cursor:
     sequence: int = 0
     terminal: bool = False
     last_word: bool = False
+
+    @property
+    def mark(self) -> Mark:
+        """The same as records have it."""
+        ended = Mark.TERMINAL if self.terminal else Mark.NONE
+        return ended | (Mark.LAST_WORD if self.last_word else Mark.NONE)
 
 
 def load(directory: Path) -> Cursor:

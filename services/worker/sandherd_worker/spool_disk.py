@@ -1,5 +1,6 @@
 """The spool's hands on the disk: its segments, its lock and its reserve. Everything here may block."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -12,14 +13,26 @@ from sandherd_worker.spool_cursor import sync_directory
 from sandherd_worker.spool_file import Mark, Scan, scan, segment_path, segments
 
 _RESERVE: Final = 1024 * 1024
+_RESERVED: Final = "reserve"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class SpoolError(Exception):
-    """The spool can't take or keep what it is given."""
+    """The spool can't take or keep what it is given. `reason` is the word for it at the end of an attempt."""
+
+    reason = "spool_broken"
 
 
 class SpoolFullError(SpoolError):
-    """No room is left for it. Its last words still have a reserve."""
+    """No room is left for it: it has as much as it may have. Its last words still have a reserve."""
+
+    reason = "spool_full"
+
+
+class DiskFullError(SpoolFullError):
+    """The disk has no room left, whoever has taken it."""
+
+    reason = "disk_full"
 
 
 class SpoolBrokenError(SpoolError):
@@ -73,15 +86,27 @@ class Disk:
         except OSError as error:
             raise SpoolBrokenError(f"{self.directory}: {error.strerror or error}") from error
 
-    def write(self, segment: Segment, data: bytes) -> None:
-        """Append and wait until it is on the disk; nothing of it stays there if that fails. Raises `SpoolError`."""
+    def write(self, segment: Segment, data: bytes, last_words: bool = False) -> None:  # noqa: FBT001,FBT002  # for an executor
+        """Append and wait until it is on the disk; nothing of it stays there if that fails. Raises `SpoolError`.
+
+        Last words may have the reserve. It is given up for nothing else and not before: what has filled the disk
+        would take that, too.
+        """
         try:
             self._append(segment, data)
         except OSError as error:
             self._undo(segment)
-            full = error.errno in {28, 122, 27}  # ENOSPC, EDQUOT, EFBIG
-            kind = SpoolFullError if full else SpoolBrokenError
+            full = error.errno in _FULL
+            if full and last_words and self._free_reserve():
+                self.write(segment, data)
+                return
+            kind = DiskFullError if full else SpoolBrokenError
             raise kind(f"the spool can't be written: {error.strerror or error}") from error
+
+    def free(self) -> int:
+        """How many bytes the disk has left for us."""
+        found = os.statvfs(self.directory)
+        return found.f_bavail * found.f_frsize
 
     def remove(self, gone: Sequence[Segment]) -> None:
         """Remove these segments. Raises `OSError`."""
@@ -90,15 +115,11 @@ class Disk:
             segment.path.unlink(missing_ok=True)
         sync_directory(self.directory)
 
-    def free_reserve(self) -> None:
-        """Give up the reserve, so that the last words find room."""
-        (self.directory / "reserve").unlink(missing_ok=True)
-
     def close(self, held: Sequence[Segment]) -> None:
         """Let go of the files and the lock."""
         for segment in held:
             self._shut(segment)
-        self.free_reserve()
+        self._free_reserve()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -113,9 +134,20 @@ class Disk:
             raise SpoolBusyError(f"{self.directory} is held by another worker") from None
 
     def _set_reserve(self) -> None:
-        """A full disk when starting is met by `write`; recovery has to be possible without any room."""
-        with suppress(OSError), (self.directory / "reserve").open("wb") as file:
+        """A full disk when starting is met by `write`; recovery has to be possible without any room.
+
+        What a lost worker has reserved is not let go: an agent that it left may still be filling the disk.
+        """
+        with suppress(OSError), (self.directory / _RESERVED).open("ab") as file:
             os.posix_fallocate(file.fileno(), 0, _RESERVE)
+
+    def _free_reserve(self) -> bool:
+        """Give up the reserve; whether there was one."""
+        try:
+            (self.directory / _RESERVED).unlink()
+        except OSError:
+            return False
+        return True
 
     def _recover(self) -> Recovered:
         found = Recovered([])

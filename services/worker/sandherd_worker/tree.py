@@ -113,6 +113,11 @@ class WorkTree:
         if self._earlier.wasteful:
             self._tidy()
 
+    @property
+    def unseen(self) -> str | None:
+        """A directory that the last look could not read, if there was any: relative, `.` is the whole tree."""
+        return self._unseen[0].rstrip("/") or "." if self._unseen else None
+
     def passes_over(self, path: str) -> bool:
         """Whether nothing at this path, relative to the tree, is watched."""
         return self._ignored.within(path)

@@ -10,6 +10,7 @@ standard error; `die`, `exit N`, `hold` (dies, but something it started holds it
 
 Its arguments change what it is: `auth`, `old`, `plain` (loads nothing), `deaf`, `angry` (answers a cancelled prompt
 with an error), `stubborn` (heeds the third cancel), `stone` (heeds none), `fails` (ends at once), `forks`, `model`.
+With SCRIPTED_SESSIONS it keeps what it was prompted with in that directory, and a session that it loads knows it.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from acp import PROTOCOL_VERSION, RequestError, run_agent, text_block
@@ -53,6 +55,7 @@ SESSION = "sess-1"
 ONCE = [("yes", "allow_once"), ("always", "allow_always"), ("no", "reject_once"), ("never", "reject_always")]
 FOR_EVER = [("always", "allow_always")]
 ARE = set(sys.argv[1:])
+KEPT = os.environ.get("SCRIPTED_SESSIONS")
 
 
 class ScriptedAgent:
@@ -105,6 +108,7 @@ class ScriptedAgent:
         if session_id == "lost":
             raise RequestError.resource_not_found(session_id)
         self._session = session_id
+        self._recall(session_id)
         await self._update(update_user_message_text("what was asked before"))
         await self._update(update_agent_message_text("what was said before"))
         await self._update(start_tool_call("old", "an old call", kind="read"))
@@ -113,11 +117,13 @@ class ScriptedAgent:
 
     async def fork_session(self, session_id: str, cwd: str, **_: Any) -> ForkSessionResponse:
         self._session = f"{session_id}-fork"
+        self._recall(session_id)
         return ForkSessionResponse(session_id=self._session)
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
         texts = [block.text for block in prompt]
         self._prompts.append(texts)
+        self._keep()
         self._cancelled.clear()
         for line in "\n".join(texts).splitlines():
             word, _space, rest = line.partition(" ")
@@ -129,6 +135,14 @@ class ScriptedAgent:
         self._cancels += 1
         if "stone" not in ARE and ("stubborn" not in ARE or self._cancels > 2):
             self._cancelled.set()
+
+    def _keep(self) -> None:
+        if KEPT is not None:
+            Path(KEPT, f"{self._session}.json").write_text(json.dumps(self._prompts))
+
+    def _recall(self, session_id: str) -> None:
+        if KEPT is not None:
+            self._prompts = json.loads(Path(KEPT, f"{session_id}.json").read_text())
 
     # --- what it does
 

@@ -13,6 +13,11 @@ from tests.drivers.driver_process import DriverProcess
 pytestmark = pytest.mark.agents
 
 
+def in_order(driver: DriverProcess, *types: str) -> bool:
+    """Whether these were said once each, and in this order."""
+    return [line["type"] for line in driver.lines if line["type"] in types] == list(types)
+
+
 def agent_of(driver: DriverProcess) -> int:
     """The process of the driver's agent."""
     (agent,) = psutil.Process(driver.process.pid).children()
@@ -66,7 +71,8 @@ async def test_an_agent_that_is_killed_from_outside(converse: Converse) -> None:
     await driver.heard("driver.turn", state="running")
     os.kill(agent_of(driver), 9)
     assert await driver.ended() == 0
-    assert driver.said("driver.result")[0]["error"] == "the agent was killed by SIGKILL"
+    result = driver.said("driver.result")[0]
+    assert (result["error"], result["signal"]) == ("the agent was killed by SIGKILL", 9)
 
 
 async def test_an_agent_that_is_killed_while_it_waits(converse: Converse) -> None:
@@ -141,8 +147,8 @@ async def test_an_agent_that_does_not_begin(converse: Converse, are: str, error_
 @pytest.mark.parametrize(
     ("are", "resume", "text"),
     [
-        ("plain", {"session_id": "s", "fork": False}, "can't go on with an earlier session"),
-        ("plain", {"session_id": "s", "fork": True}, "can't fork a session"),
+        ("plain", {"session_id": "s", "fork": False}, "can't go on with an earlier session; begin anew"),
+        ("plain", {"session_id": "s", "fork": True}, "can't fork a session; go on with it without"),
         ("usual", {"session_id": "lost", "fork": False}, "session/load"),
     ],
 )
@@ -155,6 +161,7 @@ async def test_a_session_that_can_not_be_gone_on_with(
     result = driver.said("driver.result")[0]
     assert result["error_type"] == "start"
     assert text in result["error"]
+    assert "begin anew" in result["error"]
 
 
 async def test_a_program_that_is_not_there(start_driver: StartDriver, python: Path) -> None:
@@ -187,20 +194,22 @@ async def test_stopping_ends_the_agent_too(converse: Converse, how: str) -> None
         driver.close_input()
     assert await driver.ended() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
-    assert driver.said("agent.turn_completed")[0]["stop_reason"] == "cancelled"
+    assert driver.said("agent.turn_completed")[0]["stop_reason"] == "interrupted"
     assert not psutil.pid_exists(agent)
     if how != "SIGTERM":
         assert [line["message"] for line in driver.said("driver.refused")] == [waiting]
 
 
 async def test_an_agent_that_does_not_heed_the_end(converse: Converse) -> None:
-    """It goes on with its turn: it is ended anyway, and so are its calls."""
-    driver = await converse("tool t1 execute\nwait", "stone")
+    """It goes on with its turn: it is ended anyway, and so are its calls; what it has cost is told before that."""
+    driver = await converse("cost 0.25\ntool t1 execute\nwait", "stone")
     await driver.heard("agent.tool_use")
     agent = agent_of(driver)
     assert await driver.stop() == 0
     assert driver.said("driver.result")[0]["error_type"] == "stopped"
     assert driver.said("agent.tool_result")[0]["is_error"]
+    assert driver.said("agent.usage")[0]["cost_micro_usd"] == 250_000
+    assert in_order(driver, "agent.usage", "driver.result")
     assert not psutil.pid_exists(agent)
 
 

@@ -35,7 +35,7 @@ async def test_a_task_from_begin_to_end(converse: Converse) -> None:
     usage = driver.said("agent.usage")[0]
     assert (usage["cost_micro_usd"], usage["input_tokens"], usage["output_tokens"]) == (250_000, 30, 4)
     assert driver.said("driver.result") == [
-        {"error_type": None, "error": "", "turns": 1, "final_output": "Done", "stop_reason": "end_turn",
+        {"error_type": None, "error": "", "signal": None, "turns": 1, "final_output": "Done", "stop_reason": "end_turn",
          "session_id": "sess-1"}
     ]  # fmt: skip
 
@@ -130,7 +130,7 @@ async def test_an_interrupt_keeps_the_session(converse: Converse, temper: str) -
     await driver.heard("driver.turn", turn=1, state="idle")
     assert driver.said("driver.result") == []
     assert driver.said("agent.tool_result")[0]["is_error"]
-    assert driver.said("agent.turn_completed")[0]["stop_reason"] == "cancelled"
+    assert driver.said("agent.turn_completed")[0]["stop_reason"] == "interrupted"
     driver.message("prompts")
     result = await driver.heard("driver.result")
     assert (result["error_type"], result["turns"]) == (None, 2)
@@ -154,7 +154,7 @@ async def test_a_message_that_interrupts(converse: Converse) -> None:
     result = await driver.heard("driver.result")
     assert [line["message"] for line in driver.said("driver.taken")] == [first, second]
     assert result["final_output"] == 'one[["wait"], ["say one", "prompts"]]'
-    assert [line["stop_reason"] for line in driver.said("agent.turn_completed")] == ["cancelled", "end_turn"]
+    assert [line["stop_reason"] for line in driver.said("agent.turn_completed")] == ["interrupted", "end_turn"]
 
 
 async def test_an_interrupt_before_the_first_turn(converse: Converse) -> None:

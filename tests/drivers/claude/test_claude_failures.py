@@ -14,8 +14,8 @@ pytestmark = pytest.mark.agents
 @pytest.mark.parametrize(
     ("status", "error_type", "text"),
     [
-        (401, "exit_status", "API Error: 401"),
-        (500, "internal", "API Error: 500"),
+        (401, "model_refused", "API Error: 401"),
+        (500, "model_unavailable", "API Error: 500"),
     ],
 )
 async def test_an_error_of_the_models_server_fails_the_task(
@@ -47,7 +47,7 @@ async def test_nobody_at_the_models_address_is_a_failure_that_may_pass(claude: S
     """Told with the address's fault, not as a success."""
     driver = await claude("begin", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
     result = await driver.heard("driver.result")
-    assert result["error_type"] == "internal"
+    assert result["error_type"] == "model_unavailable"
     assert result["stop_reason"] == "api_error"
 
 
@@ -89,12 +89,27 @@ async def test_a_program_that_is_killed_is_told_apart(
     broken = driver.said("agent.stream_error")[0]
     assert await driver.ended() == 0
     if ended_by == SIGKILL:
-        assert (result["error_type"], broken["error_type"]) == ("signal", "sigkill")
+        assert (result["error_type"], result["signal"], broken["error_type"]) == ("signal", SIGKILL, "sigkill")
         assert driver.said("agent.usage")[0]["input_tokens"] == 100
     else:
         assert result["error_type"] in {"signal", "exit_status"}
     assert driver.said("driver.refused")[0]["message"] == message
     assert driver.said("driver.transcript")
+
+
+async def test_a_turn_that_does_not_end_in_time_is_charged_all_the_same(
+    claude: StartClaude, model: AnthropicModel
+) -> None:
+    """As far as it has got, before its outcome is said."""
+    model.script(calls("Bash", command=UNTIL_ENOUGH))
+    driver = await claude("work")
+    await appears(driver.work_dir / "begun")
+    driver.send("stop", grace=0)
+    assert await driver.ended() == 0
+    told = [line["type"] for line in driver.lines if line["type"] in {"agent.usage", "driver.result"}]
+    assert told == ["agent.usage", "driver.result"]
+    assert driver.said("agent.usage")[0]["input_tokens"] == 100
+    assert driver.said("driver.result")[0]["error_type"] == "stopped"
 
 
 async def test_a_program_that_is_killed_while_it_waits_spoils_no_outcome(

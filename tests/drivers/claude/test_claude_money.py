@@ -75,8 +75,8 @@ def test_a_transcript_is_laid_where_the_program_looks(tmp_path: Path) -> None:
     """Under the session's name, which is nothing but a name."""
     source = tmp_path / "kept"
     source.write_text("{}\n")
-    laid = lay(str(source), "0b7e-1", tmp_path / "config", "/work/my.tree")
-    assert laid.parent.name == project("/work/my.tree") == "-work-my-tree"
+    laid = lay(str(source), "0b7e-1", tmp_path / "config", "/trees/my.tree")
+    assert laid.parent.name == project("/trees/my.tree") == "-trees-my-tree"
     assert find(tmp_path / "config", "0b7e-1") == laid
     assert find(tmp_path / "config", "other") is None
     for name in ("", "../x", "-x", "a/b", "a\n"):

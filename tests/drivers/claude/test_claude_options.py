@@ -26,6 +26,10 @@ def lay_skill(driver: DriverProcess) -> None:
     (driver.work_dir / "CLAUDE.md").write_text("Always mention the okapi.\n")
 
 
+def lay_notes(driver: DriverProcess) -> None:
+    (driver.work_dir / "notes.md").write_text("an okapi\n")
+
+
 def metadata(driver: DriverProcess) -> dict[str, Any]:
     """What the program has said of itself."""
     notices: list[dict[str, Any]] = [line["metadata"] for line in driver.said("agent.system_message")]
@@ -53,6 +57,25 @@ async def test_the_model_gets_what_was_specified(claude: StartClaude, model: Ant
     assert asked.tools == {"Read", "Bash"}
     assert set(metadata(driver)["tools"]) == {"Read", "Bash"}
     assert "gardener" not in " ".join(program(driver).cmdline())
+
+
+@pytest.mark.agents
+async def test_the_tools_that_look_work_on_the_real_work_tree(claude: StartClaude, model: AnthropicModel) -> None:
+    """Read, Glob and Grep, where the task names them: each finds the file, and is told."""
+    model.script(
+        calls("Read", file_path="notes.md"),
+        calls("Glob", pattern="*.md"),
+        calls("Grep", pattern="oka.i", output_mode="content"),
+        says("found"),
+    )
+    tools = ["Read", "Glob", "Grep"]
+    driver = await claude("look", prepare=lay_notes, allowed_tools=tools)
+    await driver.heard("driver.result", error_type=None)
+    assert [line["tool"] for line in driver.said("agent.tool_completed")] == tools
+    results = driver.said("agent.tool_result")
+    assert [line["is_error"] for line in results] == [False] * 3
+    for result, words in zip(results, ("an okapi", "notes.md", "okapi"), strict=True):
+        assert words in result["result"]
 
 
 @pytest.mark.agents

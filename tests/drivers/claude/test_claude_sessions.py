@@ -79,7 +79,7 @@ async def test_a_transcript_is_whole_at_each_turns_end(claude: StartClaude, mode
     """It is said before the outcome, under the session's own name, with the last words in it."""
     model.script(says("the very last words"))
     driver = await claude("begin")
-    said = await driver.heard("driver.transcript")
+    said = await driver.heard("driver.transcript", keep=True)
     assert "the very last words" in Path(said["path"]).read_text()
     assert Path(said["path"]).stem == said["session_id"] == driver.said("driver.ready")[0]["session_id"]
     await driver.heard("driver.result")

@@ -1,13 +1,14 @@
 """What goes wrong with the real agent, and how that is told."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.drivers.openhands.conftest import StartOpenHands
+from tests.drivers.openhands.conftest import StartOpenHands, appears
 from tests.models.openai import OpenAIModel
-from tests.models.openai_answers import Answer, Call, Failure, calls
+from tests.models.openai_answers import Answer, Call, Failure, Usage, calls
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
 
@@ -20,7 +21,7 @@ async def test_what_fails_is_told_and_outlived(openhands: StartOpenHands, model:
     model.script(Failure(status=503, message="come back later"), Failure(status=401, message="no such key"))
     driver = await openhands("Try.", max_iterations=4)
     result = await driver.heard("driver.result")
-    assert (result["error_type"], result["stop_reason"]) == ("internal", "LLMServiceUnavailableError")
+    assert (result["error_type"], result["stop_reason"]) == ("model_unavailable", "LLMServiceUnavailableError")
     assert "LLMServiceUnavailableError" in result["error"]
     driver.message("Again.")
     await driver.heard("agent.turn_completed", turn=2, stop_reason="LLMAuthenticationError")
@@ -42,6 +43,26 @@ async def test_what_fails_is_told_and_outlived(openhands: StartOpenHands, model:
     assert {line["tool_use_id"] for line in driver.said("agent.tool_completed")} == results.keys()
     assert len(model.requests) == 6
     assert len(driver.said("driver.result")) == 1
+
+
+async def test_a_turn_that_does_not_end_in_time_is_charged_all_the_same(
+    openhands: StartOpenHands, model: OpenAIModel
+) -> None:
+    """As far as it has got, before its outcome is said."""
+    stubborn = "trap '' INT; touch began; while :; do sleep 0.02; done"
+    model.script(
+        calls(
+            "terminal", command=f"sh -c {shlex.quote(stubborn)}", usage=Usage(prompt_tokens=1000, completion_tokens=50)
+        )
+    )
+    driver = await openhands("Work.")
+    await appears(driver.work_dir / "began")
+    driver.send("stop", grace=0)
+    assert await driver.ended() == 0
+    told = [line["type"] for line in driver.lines if line["type"] in {"agent.usage", "driver.result"}]
+    assert told == ["agent.usage", "driver.result"]
+    assert driver.said("agent.usage")[0]["input_tokens"] == 1000
+    assert driver.said("driver.result")[0]["error_type"] == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,29 @@ async def test_a_session_is_stopped_resumed_and_forked(
     _goes_on(third, model.requests[-1], ["Remember the heron.", "I go on.", "And you?"])
 
 
+async def test_a_session_outlives_a_kill_in_the_middle_of_its_turn(
+    openhands: StartOpenHands, model: OpenAIModel, tmp_path: Path
+) -> None:
+    """What the driver had written by then is enough to go on from; a call without an answer has one then."""
+    model.script(calls("terminal", command="echo two herons"), calls("terminal", command=STUBBORN.format("begun")))
+    first = await openhands("Count the herons.")
+    await appears(first.work_dir / "begun")
+
+    def written() -> bool:
+        named = first.said("driver.transcript")
+        return bool(named) and "touch begun" in Path(named[-1]["path"]).read_text()
+
+    await first.until(written, "the transcript was not written in the middle of the turn")
+    assert not any(line["keep"] for line in first.said("driver.transcript"))
+    first.process.kill()
+    await first.ended()
+    model.script(says("There were two."))
+    second = await openhands("Go on.", resume=kept(first, tmp_path / "first.jsonl"))
+    await second.heard("driver.result", stop_reason="finished")
+    _goes_on(second, model.requests[-1], ["Count the herons.", "two herons", "Go on."])
+    assert model.requests[-1].roles[-2:] == ["tool", "user"]
+
+
 async def test_a_sigterm_in_a_turn_is_an_end_in_order(openhands: StartOpenHands, model: OpenAIModel) -> None:
     """As the worker sends it to the whole group: the outcome and the transcript are said all the same."""
     model.script(calls("terminal", command=STUBBORN.format("begun")))

@@ -1,6 +1,7 @@
 """Talking to the real agent in the middle of its work, and stopping it."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ async def test_a_turn_is_stopped_and_the_session_goes_on(openhands: StartOpenHan
 
     driver.message("Now sleep.")
     await _stop_command(driver, 3601, turn=2)
+    assert _kept(driver)["execution_status"] == "paused", "as the SDK itself pauses a conversation that may go on"
+    assert {"subtype": "interrupted"} in [line["metadata"] for line in driver.said("agent.system_message")]
     held = await _stop_command_with_a_word_waiting(driver, model)
     assert "Wake up." in texts(held)[-1]
     assert answered(held)
@@ -122,6 +125,13 @@ async def test_a_turn_is_stopped_and_the_session_goes_on(openhands: StartOpenHan
     assert (result["error_type"], result["turns"], result["final_output"]) == (None, 5, "Here I am.")
     assert all(answered(request) for request in model.requests)
     assert _open_calls(driver) == set()
+
+
+def _kept(driver: DriverProcess) -> dict[str, Any]:
+    """The state of the conversation in its transcript."""
+    transcript = Path(driver.said("driver.transcript")[-1]["path"])
+    state: dict[str, Any] = json.loads(transcript.read_text().split("\n")[0])
+    return state
 
 
 async def _stop_command(driver: DriverProcess, seconds: int, turn: int) -> None:

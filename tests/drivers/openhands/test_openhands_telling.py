@@ -125,14 +125,17 @@ def test_a_long_result_is_cut_and_says_so() -> None:
 
 
 def test_what_is_no_ones_words_is_a_note() -> None:
-    """The system prompt, and that a part of the conversation was put into a summary."""
+    """The system prompt, that a part of the conversation was put into a summary, and that it was paused or stopped."""
     prompt = {"kind": "SystemPromptEvent", "system_prompt": {"text": "You are"}, "tools": [{"title": "terminal"}]}
     summary = {"kind": "Condensation", "forgotten_event_ids": ["a", "b"], "summary": "It was long."}
-    said = tell(telling(), prompt, summary, {"kind": "CondensationRequest"}, {"kind": "PauseEvent"})
+    bare = ("CondensationRequest", "PauseEvent", "InterruptEvent", "ConversationStateUpdateEvent")
+    said = tell(telling(), prompt, summary, *({"kind": kind} for kind in bare))
     assert [data["metadata"] for _, data in said] == [
         {"subtype": "system_prompt", "tools": ["terminal"], "content_length": 7},
         {"subtype": "condensation", "forgotten": 2, "summary": "It was long."},
         {"subtype": "condensation_request"},
+        {"subtype": "paused"},
+        {"subtype": "interrupted"},
     ]
 
 
@@ -187,9 +190,9 @@ def test_nothing_used_is_nothing_to_tell() -> None:
         ("finished", None, None, "finished"),
         ("stuck", None, "exit_status", "stuck"),
         ("error", {"code": "MaxIterationsReached"}, "exit_status", "max_iterations"),
-        ("error", {"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}, "internal", None),
-        ("error", {"code": "LLMTimeoutError", "classification": {"kind": "transient"}}, "internal", None),
-        ("error", {"code": "LLMBadRequestError", "classification": {"kind": "config"}}, "exit_status", None),
+        ("error", {"code": "LLMRateLimitError", "classification": {"kind": "rate_limit"}}, "model_unavailable", None),
+        ("error", {"code": "LLMTimeoutError", "classification": {"kind": "transient"}}, "model_unavailable", None),
+        ("error", {"code": "LLMBadRequestError", "classification": {"kind": "config"}}, "model_refused", None),
         ("error", None, "exit_status", "error"),
     ],
 )

@@ -111,6 +111,7 @@ def _the_task_is_judged(driver: DriverProcess, result: dict[str, Any]) -> None:
     assert result == {
         "error_type": None,
         "error": "",
+        "signal": None,
         "turns": 1,
         "final_output": "All done.",
         "stop_reason": "finished",

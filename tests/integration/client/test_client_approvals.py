@@ -55,6 +55,9 @@ class Agent:
         await self._bus.settle()
 
     async def _on_message(self, msg: Msg) -> None:
+        if not msg.data:
+            await msg.respond(b"")
+            return
         message = InboxMessage.model_validate_json(msg.data)
         self.told.append(ApprovalAnswer.model_validate_json(message.content))
         outcome = {"outcome": "rejected", "reason": self.refuses} if self.refuses else {"outcome": "acknowledged"}

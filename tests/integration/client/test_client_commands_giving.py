@@ -99,6 +99,28 @@ async def test_a_message_is_sent_to_its_receipt(neighbours: Neighbours, sandherd
     assert ("it has ended" in err) is rejected
 
 
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ([], "user_message"),
+        (["--as", "nudge"], "guardian_nudge"),
+        (["--as", "system"], "system"),
+        (["--interrupt"], "interrupt"),
+    ],
+    ids=str,
+)
+async def test_a_message_is_said_as_whose_it_is(
+    neighbours: Neighbours, sandherd: Sandherd, options: list[str], kind: str
+) -> None:
+    """As a user's, as a nudge, as a note of the system's, or to interrupt."""
+    sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", *options))
+    command = await neighbours.take(Principal.MESSAGE_RELAY)
+    name = command.data.message
+    await neighbours.say(f"message-relay/{name}", MessageAcknowledged(message_id=name), entity=SANDBOX)
+    assert (await sending)[0] == 0
+    assert command.data.message_type == kind
+
+
 async def test_a_receipt_that_was_not_heard_is_found(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """A receipt that the live subscription lost is found in the history."""
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello"))

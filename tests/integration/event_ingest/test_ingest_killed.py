@@ -5,12 +5,14 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandherd.contracts.requests import AskAudit
 from sandherd.contracts.subjects import Principal
+from sandherd.stack.readiness import ask_ready
 
 SANDBOXES = 8
 EVENTS_EACH = 375
@@ -31,7 +33,7 @@ main.main()
 """event-ingest as it is, killed after its third commit and before that batch is acknowledged."""
 
 
-async def _start(world: Any, program: str) -> Process:
+async def _start(world: Any, program: str, **more: str) -> Process:
     settings = world.broker.settings(Principal.EVENT_INGEST)
     environment = os.environ | {
         "NATS_URL": world.broker.url,
@@ -39,8 +41,18 @@ async def _start(world: Any, program: str) -> Process:
         "DATABASE_URL": world.postgres,
         "SANDHERD_INGEST_BATCH": "100",
         "SANDHERD_LOG_LEVEL": "error",
+        **more,
     }
     return await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environment, stdout=DEVNULL)
+
+
+async def _start_ready(world: Any, file: Path) -> Process:
+    """One that works, and so ends in order when it is asked to."""
+    process = await _start(world, "from event_ingest.main import main; main()", SANDHERD_HTTP_PORT_FILE=str(file))
+    async with asyncio.timeout(60):
+        while not (file.exists() and (await ask_ready(f"http://127.0.0.1:{file.read_text().strip()}"))[0]):
+            await asyncio.sleep(0.05)  # another process sets no event here
+    return process
 
 
 async def _end(process: Process) -> None:
@@ -84,9 +96,9 @@ async def test_killed_between_commit_and_acknowledgement(world: Any, script: Any
 
 
 @pytest.mark.faults
-async def test_two_at_once_share_the_work(world: Any, script: Any) -> None:
+async def test_two_at_once_share_the_work(world: Any, script: Any, tmp_path: Path) -> None:
     """Two processes on one durable consumer and one database: nothing is stored or counted twice, or left out."""
-    started = await asyncio.gather(*[_start(world, "from event_ingest.main import main; main()") for _ in range(2)])
+    started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{number}") for number in range(2)])
     count = await _say_all(world, script)
     await world.stored(count, seconds=60)
     for process in started:

@@ -20,7 +20,7 @@ from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.lifecycle import SandboxResumed, SandboxTerminated
-from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
 from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
@@ -37,11 +37,19 @@ class Worker:
         self.sandbox = sandbox
         self.heard: list[str] = []
         self.handed: list[str] = []
+        self.knocked = 0
+        self.dead = False
         self.answers: Callable[[InboxMessage], bytes | None] = self.acknowledge
         self._ids: set[str] = set()
         self._world = world
 
     async def on_message(self, msg: Msg) -> None:
+        if not msg.data:
+            self.knocked += 1
+            self._world.changed.set()
+            if not self.dead:
+                await msg.respond(b"")
+            return
         message = InboxMessage.model_validate_json(msg.data)
         self.handed.append(message.message)
         if message.message not in self._ids:
@@ -57,6 +65,11 @@ class Worker:
 
     def refuse(self, message: InboxMessage) -> bytes:
         return Receipt(message=message.message, outcome="rejected", reason="full").model_dump_json().encode()
+
+    def is_gone(self, message: InboxMessage) -> bytes:
+        """As a worker does that has only come to say what another left unsaid."""
+        gone = Receipt(message=message.message, outcome="rejected", reason="the agent is gone", agent_gone=True)
+        return gone.model_dump_json().encode()
 
 
 class World:
@@ -129,6 +142,25 @@ class World:
         await self.spawner.js.publish(f"$KV.sandboxes.{PROJECT}.{sandbox}", payload)
         return sandbox
 
+    async def attempt(self, number: int, **fields: Any) -> str:
+        """The spawner begins an attempt of task-1, in sbx-<number>: the task's record first, then the sandbox's."""
+        before = {"sandbox": f"sbx-{number - 1}", "attempt": number - 1} if number > 1 else None
+        known = {"state": "running", "attempt": number, "sandbox": f"sbx-{number}", "previous": before}
+        await self.record_task(**known | fields)
+        return await self.record(f"sbx-{number}", attempt=number)
+
+    async def lose(self, number: int) -> None:
+        """The worker of an attempt is lost: the task waits for its next attempt, and the sandbox has ended."""
+        before = {"sandbox": f"sbx-{number}", "attempt": number}
+        await self.record_task(state="pending", attempt=number + 1, previous=before)
+        await self.end(f"sbx-{number}", attempt=number, reason="worker_lost")
+
+    async def record_task(self, **fields: Any) -> None:
+        """As the spawner writes it."""
+        record = {"task": "task-1", "life": "l1", "spec": {}} | fields
+        payload = json.dumps({key: value for key, value in record.items() if value is not None}).encode()
+        await self.spawner.js.publish(f"$KV.tasks.{PROJECT}.task-1", payload)
+
     async def end(self, sandbox: str, **fields: Any) -> None:
         """The spawner ends a sandbox: the record first, then the event."""
         await self.record(sandbox, SandboxState.TERMINATED, **fields)
@@ -173,9 +205,17 @@ class World:
 
     async def ask(self, sandbox: str, approval: str, **more: Any) -> Envelope[Any]:
         """The worker of a sandbox asks for leave, through a connection of its own."""
+        asked = {"tool": "Bash", "input": {"command": "rm"}} | more
+        return await self.by_worker(sandbox, AgentApprovalRequested(approval_id=approval, **asked))
+
+    async def withdraw(self, sandbox: str, approval: str, reason: str = "its turn is over") -> Envelope[Any]:
+        """Its agent waits for it no more."""
+        return await self.by_worker(sandbox, AgentApprovalWithdrawn(approval_id=approval, reason=reason))
+
+    async def by_worker(self, sandbox: str, data: EventData) -> Envelope[Any]:
         event = wrap(
-            AgentApprovalRequested(approval_id=approval, tool="Bash", input={"command": "rm"}, **more),
-            AgentApprovalRequested.type,
+            data,
+            data.type,
             source=f"/sandherd/sandbox/{sandbox}",
             sequence=1,
             project=PROJECT,

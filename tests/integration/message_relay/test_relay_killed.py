@@ -10,60 +10,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from message_relay.answering import Answering
-from message_relay.approvals import Approvals
-from message_relay.inbox import Inbox
-from message_relay.lapsing import Lapsing
-from message_relay.pumping import Pump
-from message_relay.saying import Saying
-from message_relay.taking import Taking
-from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import Delivery
 from sandherd.contracts.commands import AnswerApproval, SendMessage
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import Principal, command_subject, event_subject
-from sandherd.telemetry.metrics import Meters
+from tests.integration.message_relay.dying_relay import Killed, Relay
 
 World = Any
 KEY = ("default", "sbx-1")
 STEPS = ("keep", "say queued", "hand over", "say delivered", "say acknowledged", "remove")
-ANSWERED = ("decide", "say granted", "note that", *STEPS)
+ANSWERED = (
+    *("decide", "say granted", "note that", "keep", "say queued"),
+    *("knock", "note that it is handed over", "hand over"),
+    *("say delivered", "say acknowledged", "note that it was used", "remove"),
+)
 LAPSED = ("write", "say requested", "decide", "say expired", "note that")
 DELIVERED = ["message.queued", "message.delivered", "message.acknowledged"]
-
-
-class Killed(BaseException):
-    """What a kill -9 is to the code that runs."""
-
-
-class Relay:
-    """The relay's parts on a connection that dies before its n-th act."""
-
-    def __init__(self, bus: Bus, acts: int | None) -> None:
-        self._left = acts
-        bus.publish_stored = self._counted(bus.publish_stored)  # type: ignore[method-assign]  # counted
-        bus.request = self._counted(bus.request)  # type: ignore[method-assign]  # counted
-        bus.js.delete_msg = self._counted(bus.js.delete_msg)  # type: ignore[method-assign]  # counted
-        inbox, saying = Inbox(bus), Saying(bus, Meters(CollectorRegistry()))
-        approvals = Approvals(bus)
-        approvals.write = self._counted(approvals.write)  # type: ignore[method-assign]
-        self.answering = Answering(bus, approvals, saying)
-        self.lapsing = Lapsing(bus, approvals, self.answering)
-        self.taking = Taking(bus, inbox, saying, self.answering, lambda _key: None)
-        self.pump = Pump(bus, inbox, saying, Meters(CollectorRegistry()), check=lambda: None)
-
-    def _counted(self, act: Any) -> Any:
-        async def counted(*args: Any, **kwargs: Any) -> Any:
-            if self._left is not None:
-                self._left -= 1
-                if self._left < 0:
-                    raise Killed
-            return await act(*args, **kwargs)
-
-        return counted
 
 
 async def live_once(world: World, command: Delivery, acts: int | None) -> None:

@@ -125,10 +125,14 @@ async def test_a_piece_beyond_the_cap_is_not_stored(
         assert (await spawner.js.stream_info("ARTIFACTS")).state.messages == 1
 
 
-async def test_a_sandbox_fetches_its_own_and_the_previous_attempts_and_no_others(live: Live, herd: Broker) -> None:
-    """What another sandbox of the project holds is refused, and so is its subject by the broker."""
-    left = {"attempt": 1, "sandbox": "sbx-0"}
-    await make_record(live, previous=Previous.model_validate(left))
+@pytest.mark.parametrize(
+    "left", [{"previous": Previous(attempt=1, sandbox="sbx-0")}, {"resumes": "sbx-0"}], ids=["retried", "resumed"]
+)
+async def test_a_sandbox_fetches_what_it_goes_on_from_and_no_others(
+    live: Live, herd: Broker, left: dict[str, Any]
+) -> None:
+    """Its own, the attempt's before, an earlier task's; what another holds is refused, here or by the broker."""
+    await make_record(live, **left)
     async with AsyncExitStack() as stack:
         bus = {}
         for name in ("sbx-0", "sbx-1", "sbx-2"):

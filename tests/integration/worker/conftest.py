@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import nats.js.errors
+import psutil
 import pytest
 
 from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
@@ -30,6 +31,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.subjects import ARTIFACT, DELIVER, OUTPUT, Principal
 from sandherd.stack.broker import Broker
+from sandherd_worker.processes import SANDBOX_VARIABLE
 from tests.integration.worker.desk import Desk
 
 PROJECT = "default"
@@ -54,11 +56,17 @@ class Sandbox:
     def __init__(self, herd: Broker, desk: Desk, reader: Bus, home: Path, name: str) -> None:
         self.herd, self.desk, self.reader, self.name = herd, desk, reader, name
         self.work, self.state = home / "work", home / "state"
+        self.group = home / "group"
         self.log = home / "worker.log"
         self.work.mkdir(parents=True)
         self.state.mkdir()
+        # Its own count, as a runtime shows it: the machine's counts kills for memory of other tests, too.
+        self.group.mkdir()
+        (self.group / "memory.events").write_text("oom_kill 0\n")
         self.process: asyncio.subprocess.Process | None = None
         self.environment: dict[str, str] = {}
+        self.within: list[str] = []
+        """What starts the worker, if that is more than its interpreter."""
 
     def task(self, script: str, **fields: Any) -> None:
         """The agent is this shell script."""
@@ -130,6 +138,7 @@ class Sandbox:
             "SANDHERD_TASK_FILE": str(self.state / "task.json"),
             "SANDHERD_STATE_DIR": str(self.state),
             "SANDHERD_WORK_DIR": str(self.work),
+            "SANDHERD_CGROUP": str(self.group),
             "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             **self.environment,
         }
@@ -138,6 +147,7 @@ class Sandbox:
         """Start the worker."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
+                *self.within,
                 sys.executable,
                 "-m",
                 "sandherd_worker.main",
@@ -201,6 +211,19 @@ class Sandbox:
         subject = OUTPUT.fill(project=PROJECT, sandbox=self.name)
         return b"".join(data for _, data, _ in await self.stored(subject)).decode()
 
+    def processes(self) -> list[psutil.Process]:
+        """All its living processes but the worker, however far they have gone."""
+        mark = f"{SANDBOX_VARIABLE}={self.name}".encode()
+        worker = self.process.pid if self.process is not None and self.process.returncode is None else None
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != worker:
+                    found.append(psutil.Process(int(entry.name)))
+            except (OSError, psutil.NoSuchProcess):
+                continue
+        return found
+
     async def deliver(self, relay: Bus, message: InboxMessage) -> Receipt:
         """Hand a message over as the message-relay does, again and again until there is a receipt."""
         subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
@@ -214,6 +237,19 @@ class Sandbox:
 
         receipt: Receipt = await _eventually(once, "a receipt")
         return receipt
+
+    async def knock(self, relay: Bus) -> bytes:
+        """Ask if it is there, likewise; while its worker changes its credential, it is not for a moment."""
+        subject = DELIVER.fill(project=PROJECT, sandbox=self.name)
+
+        async def once() -> list[bytes] | None:
+            try:
+                return [await relay.request(subject, b"", timeout=2)]
+            except (NoResponderError, RequestTimeoutError):
+                return None
+
+        (answer,) = await _eventually(once, "an answer to a knock")
+        return bytes(answer)
 
 
 def _stream_of(subject: str) -> str:
@@ -239,6 +275,9 @@ async def sandbox(herd: Broker, desk: Desk, tmp_path: Path) -> AsyncIterator[San
         if sandbox.process is not None and sandbox.process.returncode is None:
             sandbox.process.kill()
             await sandbox.process.wait()
+        for process in sandbox.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sandherd.bus.connection import Bus
@@ -15,6 +16,7 @@ from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.offers import KeptSession, Previous
 from sandherd.contracts.principals import Principal
+from sandherd.contracts.resume import Resume
 from sandherd.stack.broker import Broker
 from sandherd_worker.exits import ExitCode
 
@@ -113,11 +115,12 @@ async def test_a_message_after_the_end_starts_another_turn(driven: Driven, relay
 
 
 async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, relay: Bus) -> None:
-    """An agent that waits for leave takes no message; the answer to what it asked is behind none."""
+    """An agent that waits for leave takes no message; the answer to what it asked is behind none, nor is a knock."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     asked = await sandbox.event("approval_requested")
     waiting = asyncio.create_task(sandbox.deliver(relay, letter("say later")))
     await sandbox.event("message")  # by which the agent says that it holds it
+    assert await sandbox.knock(relay) == b""
     content = json.dumps({"approval_id": asked.data.approval_id, "granted": False, "reason": "not now"})
     assert not waiting.done()
     assert (await sandbox.deliver(relay, letter(content, "approval"))).outcome == "acknowledged"
@@ -125,6 +128,43 @@ async def test_an_answer_overtakes_a_message_that_waits_for_it(driven: Driven, r
     assert await sandbox.ended() == ExitCode.DRAINED
     said = [event.data.content for event in await sandbox.events("message")]
     assert said == ["holds say later", "Bash denied not now", "later"]
+
+
+async def test_leave_is_withdrawn_with_the_turn_that_asked_for_it(driven: Driven, relay: Bus) -> None:
+    """An agent that was interrupted waits for it no more: people are told so, and an answer is refused."""
+    sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
+    asked = (await sandbox.event("approval_requested")).data
+    await sandbox.deliver(relay, letter("stop that", "interrupt"))
+    withdrawn = (await sandbox.event("approval_withdrawn")).data
+    assert (withdrawn.approval_id, withdrawn.reason) == (asked.approval_id, "the agent's turn is over")
+    sandbox.process.terminate()
+    await sandbox.ended()
+    assert [kind for kind in kinds(await sandbox.events()) if "approval" in kind] == [
+        "approval_requested",
+        "approval_withdrawn",
+    ]
+
+
+async def test_leave_is_withdrawn_with_an_agent_that_dies(driven: Driven) -> None:
+    """By itself, while its worker goes on; said before the end of its attempt."""
+    sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
+    await sandbox.event("approval_requested")
+    for process in psutil.Process(sandbox.process.pid).children(recursive=True):
+        if "echo_driver" in process.cmdline():
+            process.kill()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    said = kinds(await sandbox.events())
+    assert said.index("approval_requested") < said.index("approval_withdrawn") < said.index("failed")
+
+
+async def test_leave_is_waited_for_beyond_a_worker_that_has_to_end(driven: Driven) -> None:
+    """Its host stops it: the question is not withdrawn, for the next attempt may ask it again."""
+    sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
+    await sandbox.event("approval_requested")
+    sandbox.process.terminate()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    assert (await sandbox.event("failed")).data.error_type == "stopped"
+    assert await sandbox.events("approval_withdrawn") == []
 
 
 async def test_a_driver_that_is_killed_is_the_attempts_failure(driven: Driven) -> None:
@@ -168,6 +208,31 @@ async def test_the_next_attempt_goes_on_with_the_session(
     assert await sandbox.run(**variables) == ExitCode.DRAINED
     said = [event.data.content for event in await sandbox.events("message")]
     assert said == (["resumed session-1: turn 1\n", "two"] if resumed else ["two"])
+
+
+@pytest.mark.parametrize(
+    ("use", "goes_on_from"),
+    [("restore", "session-1: turn 1\nthe end\n"), ("offer", "session-0: an earlier task\n")],
+)
+async def test_an_attempt_after_a_resumed_one_goes_on_from_the_nearest(
+    driven: Driven, tmp_path: Path, use: str, goes_on_from: str
+) -> None:
+    """Where the last attempt is restored, from what that has left; else from where its task began, as the first did."""
+    sandbox = driven("say one", "fail it is not my day")
+    earlier = await sandbox.put_aside(b"an earlier task\n")
+    known = {"task": "task-0", "attempt": 1, "sandbox": sandbox.name, "harness": "acp", "session_id": "session-0"}
+    resume = Resume.model_validate({**known, "transcript": earlier, "fork": True}).model_dump()
+    assert await sandbox.run() == ExitCode.DRAINED
+    saved = [one.data for one in await sandbox.events("transcript_saved") if one.data.session_id][-1]
+    session = KeptSession(session_id=saved.session_id, artifact=saved.artifact)
+    previous = Previous(attempt=1, sandbox=sandbox.name, session=session, use=use)  # type: ignore[arg-type]  # one of both
+    sandbox = _another(sandbox, tmp_path / "second")
+    driven("say two", resume=resume)
+    (sandbox.state / "previous.json").write_text(previous.model_dump_json())
+    variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
+    assert await sandbox.run(**variables) == ExitCode.DRAINED
+    said = [event.data.content for event in await sandbox.events("message")]
+    assert said == [f"resumed {goes_on_from}", "two"]
 
 
 def _another(sandbox: Any, home: Path) -> Any:

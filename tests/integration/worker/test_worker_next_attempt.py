@@ -72,6 +72,26 @@ async def test_an_attempt_that_is_done_leaves_its_words_alone(sandbox: Any) -> N
     assert kinds(await sandbox.events())[-3:] == ["transcript_saved", "completed", "shutdown"]
 
 
+async def test_an_attempt_that_is_done_leaves_its_work_where_that_is_wanted(sandbox: Any) -> None:
+    """For a later task: before its end is said, and as it is then."""
+    sandbox.task("echo done; echo x > a", keep_work=True)
+    assert await sandbox.run() == 0
+    assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "completed", "shutdown"]
+    assert names(await sandbox.taken((await sandbox.event("work_saved")).data.artifact)) == {"a"}
+
+
+async def test_what_changes_while_a_sandbox_lingers_is_left_as_well(sandbox: Any) -> None:
+    """Where the work tree is wanted it is put by once more, as it was at the very end."""
+    sandbox.task("echo x > a", keep_work=True, linger_seconds=600)
+    await sandbox.start()
+    await sandbox.event("waiting")
+    (sandbox.work / "b").write_text("later")
+    sandbox.signal(signal.SIGTERM)
+    assert await sandbox.ended() == 0
+    saved = [event.data.artifact for event in await sandbox.events("work_saved")]
+    assert [names(await sandbox.taken(one)) for one in saved] == [{"a"}, {"a", "b"}]
+
+
 async def test_of_very_long_words_the_last_are_kept(sandbox: Any) -> None:
     """Four MiB of them."""
     sandbox.python("for n in range(500_000): print('line', n)")
@@ -149,7 +169,7 @@ async def test_what_was_left_is_offered_to_the_next_attempt(sandbox: Any, tmp_pa
     assert await sandbox.output() == "code\ntrying\n"
     told = json.loads((tmp_path / "previous/attempt.json").read_text())
     assert (told["attempt"], told["error_type"]) == (1, "exit_status")
-    assert not (tmp_path / "previous/work/build").exists()
+    assert not (tmp_path / "previous" / "work" / "build").exists()
     assert await sandbox.events("error", "file_edited") == []
 
 

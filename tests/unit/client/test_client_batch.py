@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sandherd.client import HerdError
 from sandherd.client.batch import ordered, read
+from sandherd.client.resuming import Earlier
 
 
 def entry(name: str, *depends_on: str, **more: Any) -> dict[str, Any]:
@@ -73,3 +74,15 @@ def test_the_example_is_right() -> None:
     """What help names can be submitted."""
     found = read(Path(__file__).parents[3] / "examples" / "batch" / "tasks.yaml")
     assert [one.label for one in found][-1] == "report"
+
+
+def test_a_task_of_a_file_goes_on_from_one_that_was_submitted_before() -> None:
+    """By its name, or with what is wanted of it; what is wrong with that is refused with the task that says it."""
+    claude = {"harness": {"kind": "claude"}, "text": "go on"}
+    wanted = {"task": "task-old", "fork": True, "attempt": 2, "work": False}
+    first, last = ordered([{"name": "a", "resume": "task-old", **claude}, {"name": "b", "resume": wanted, **claude}])
+    assert (first.earlier, first.spec.resume) == (Earlier(task="task-old"), None)
+    assert last.earlier == Earlier(task="task-old", fork=True, attempt=2, work=False)
+    for wrong in (7, "no.name", {"fork": True}, {"task": "task-old", "forks": True}):
+        with pytest.raises(HerdError, match=r"^a: "):
+            ordered([{"name": "a", "resume": wrong, **claude}])

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandherd.client.cli.choosing import moment, types
+from sandherd.client.cli.harness_fields import harness
 from sandherd.client.cli.spec import name_in_tree, read_files, variables
 from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import MAX_FILES_BYTES
@@ -83,3 +85,44 @@ def test_a_moment_that_is_none_is_refused(given: str) -> None:
     with pytest.raises(HerdError) as raised:
         moment(given, NOW)
     assert "10m" in (raised.value.problem.remedy or "")
+
+
+def test_a_harness_is_what_the_options_say() -> None:
+    """`--ask` and `--deny` are its approvals, `--set` any field: JSON where it can be read so, else a text."""
+    said = harness(
+        "claude",
+        [],
+        "fast",
+        ask=["Bash", "mcp__*"],
+        deny=["WebFetch"],
+        fields=["max_turns=20", 'allowed_tools=["Bash"]', "skills=false", "system_prompt=be brief: 1", "approvals={}"],
+    )
+    assert said == {
+        "kind": "claude",
+        "model": "fast",
+        "max_turns": 20,
+        "allowed_tools": ["Bash"],
+        "skills": False,
+        "system_prompt": "be brief: 1",
+        "approvals": {"tools": {"Bash": "ask", "mcp__*": "ask", "WebFetch": "deny"}},
+    }
+    rest = harness("claude", [], ask=["Bash"], fields=['approvals={"timeout_seconds": 5, "tools": {"Read": "deny"}}'])
+    assert rest["approvals"] == {"timeout_seconds": 5, "tools": {"Read": "deny", "Bash": "ask"}}
+    assert harness("command", [], fields=["script=echo hello"]) == {"kind": "command", "script": "echo hello"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "field"),
+    [
+        ("command", {"ask": ["Bash"]}, "approvals"),
+        ("claude", {"fields": ["max_iterations=3"]}, "max_iterations"),
+        ("claude", {"fields": ["kind=acp"]}, "kind"),
+        ("claude", {"fields": ["max_turns"]}, "set"),
+    ],
+)
+def test_a_field_that_a_harness_lacks_is_named(kind: str, options: dict[str, Any], field: str) -> None:
+    """With a remedy, before anything is sent."""
+    with pytest.raises(HerdError) as raised:
+        harness(kind, ["true"] if kind == "command" else [], **options)
+    assert raised.value.problem.field == field
+    assert raised.value.problem.remedy

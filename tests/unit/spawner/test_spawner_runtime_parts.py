@@ -107,6 +107,11 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
     roots = [source for source, target in bound() if source == target]
     assert str(tmp_path / "python-3.12") in roots
     assert roots.count(str(tmp_path / "venv")) == 1
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "bin").mkdir(parents=True)
+    (elsewhere / "bin" / "python").touch()
+    (toolchains / "acp").symlink_to(elsewhere)
+    assert (str(elsewhere), str(elsewhere)) in bound()
 
 
 @pytest.mark.parametrize("isolated", [True, False])

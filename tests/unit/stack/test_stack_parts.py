@@ -21,7 +21,9 @@ from sandherd.stack.control import PartStatus, phase_of
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
 from sandherd.stack.keeping import LONGEST_WAIT, Keeper, Part, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
+from sandherd.stack.nats import quiet_port
 from sandherd.stack.programs import Place, environment_of
+from sandherd.stack.readiness import ask_ready
 from sandherd.stack.rotation import rotate
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 from sandherd.stack.stack import Stack
@@ -43,12 +45,34 @@ async def test_a_part_that_has_just_ended_is_still_a_part(tmp_path: Path) -> Non
     child.start()
     await child.gone()
     stack._keepers["monitor"] = Keeper("monitor", cast("Part", SimpleNamespace(child=child)))
-    stack._keeping = [asyncio.create_task(asyncio.sleep(60))]
+    stack._keeping = [asyncio.create_task(asyncio.sleep(60))]  # for as long as the test looks
     try:
         written = stack.processes()
     finally:
         await end_tasks(stack._keeping)
     assert not written["monitor"].alive
+
+
+async def test_a_service_that_ends_while_it_is_asked_is_not_ready() -> None:
+    """It closes the connection without a word, or with half of one."""
+    for said in (b"", b"HTTP/1.1", b"HTTP/1.1 2"):
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes = said) -> None:
+            writer.write(said)
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            ready, _ = await ask_ready(f"http://127.0.0.1:{port}")
+        assert not ready, said
+
+
+def test_a_brokers_port_is_none_that_connections_are_given() -> None:
+    """While it is started again nobody's connection can take it, by chance, for as long as that lives."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = {quiet_port() for _ in range(20)}
+    assert all(0 < port < first for port in ports), (ports, first, last)
+    assert len(ports) > 1
 
 
 @given(st.integers(0, 100))

@@ -12,10 +12,13 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.reading import read_event
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
+from sandherd_worker.harnesses.driver import DriverHarness
+from sandherd_worker.processes import Reaper, descendants, end
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Record
 from sandherd_worker.spool_reader import SpoolReader
+from tests.unit.worker.echoing import Make, Worker, maker
 
 
 def _assignment(home: Path, **variables: str) -> Assignment:
@@ -117,3 +120,34 @@ def listener() -> Listener:
 def eventually() -> Callable[[Callable[[], object], str], Awaitable[None]]:
     """Waits until a condition holds."""
     return _eventually
+
+
+@pytest.fixture
+async def reaper() -> AsyncIterator[Reaper]:
+    """It reaps what a test starts; what is left of that at the end is ended."""
+    reaper = Reaper()
+    reaper.start()
+    before = descendants()
+    yield reaper
+    await end(lambda: descendants() - before, 0)
+    reaper.stop()
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker()
+
+
+@pytest.fixture
+async def make(tmp_path: Path, listener: Any, reaper: Reaper, worker: Worker) -> AsyncIterator[Make]:
+    """Makes harnesses of the echo driver; they are stopped at the end."""
+    made: list[DriverHarness] = []
+    build = maker(tmp_path, listener, reaper, worker)
+
+    def make(*task: str, **options: Any) -> DriverHarness:
+        made.append(build(*task, **options))
+        return made[-1]
+
+    yield make
+    for harness in made:
+        await harness.stop(0)

@@ -134,15 +134,57 @@ async def test_without_a_time_out_it_waits_as_long_as_it_lives(asker: Asker, lis
 
 
 async def test_a_turn_that_ends_takes_its_questions_with_it(desk: Desk, asker: Asker, listener: Any) -> None:
-    """The answer is refused, and so is what is no answer."""
+    """That is said, with the reason; the answer is refused, and so is what is no answer."""
     await desk.ask("q1", "Bash", {}, None, 1)
-    desk.withdraw()
+    await desk.withdraw(1)
+    asked, withdrawn = listener.events
+    assert (withdrawn.type, withdrawn.approval_id) == ("agent.approval_withdrawn", asked.approval_id)
+    assert (withdrawn.turn, withdrawn.reason) == (1, "the agent's turn is over")
+    await desk.withdraw(2)
+    assert len(listener.events) == 2
     with pytest.raises(CannotTakeError, match="nobody waits"):
         await desk.answer(answer(listener.events[0].approval_id, granted=True))
     with pytest.raises(CannotTakeError, match="no answer"):
         await desk.answer(answer("x", granted=True).model_copy(update={"content": "yes"}))
     await asyncio.sleep(0)
     assert asker.decided == []
+
+
+async def test_what_is_decided_is_not_withdrawn(desk: Desk, asker: Asker, listener: Any) -> None:
+    """Neither what was answered nor what the policy decides; only what still waits."""
+    await desk.ask("q1", "Bash", {}, None, 1)
+    await desk.answer(answer(listener.events[0].approval_id, granted=True))
+    await desk.withdraw(1)
+    assert listener.types() == ["approval_requested"]
+
+
+async def test_a_worker_that_ends_its_agent_withdraws_nothing(asker: Asker, listener: Any) -> None:
+    """What waits then waits on: the agent of the next attempt may ask the same, be it a person's word or leave."""
+    desk = Desk(Approvals(otherwise="ask"), listener.say, asker.decide, lambda: True)
+    await desk.ask("q1", "Bash", {}, None, 1)
+    person = asyncio.create_task(desk.ask_person("which branch?", 1))
+    while desk.waiting < 2:
+        await asyncio.sleep(0)
+    person.cancel()
+    await asyncio.wait([person])
+    await desk.withdraw(1)
+    await desk.close()
+    assert listener.types() == ["approval_requested", "approval_requested"]
+
+
+async def test_a_person_who_is_asked_no_more_is_told(desk: Desk, listener: Any) -> None:
+    """As when the agent's own patience with the tool is over."""
+    person = asyncio.create_task(desk.ask_person("which branch?", 4))
+    while len(listener.events) < 1:
+        await asyncio.sleep(0)
+    person.cancel()
+    await asyncio.wait([person])
+    asked, withdrawn = listener.events
+    assert (withdrawn.type, withdrawn.approval_id, withdrawn.turn) == (
+        "agent.approval_withdrawn",
+        asked.approval_id,
+        4,
+    )
 
 
 @pytest.mark.parametrize("seconds", [None, 3600])

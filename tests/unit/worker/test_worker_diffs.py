@@ -67,6 +67,15 @@ def test_binary_and_very_large_content_has_no_diff_and_says_why() -> None:
     assert "too large" in large.note
 
 
+def test_many_lines_that_need_not_be_compared_have_a_diff() -> None:
+    """Added, removed, or in the middle of many that stay; only two long texts are not held against each other."""
+    many, others = b"one\n" * 40_000, b"other\n" * 40_000
+    assert (compare("a", None, many).added, compare("a", many, None).removed) == (40_000, 40_000)
+    middle = compare("a", many + b"x\ny\n" + many[:80_000], many + b"z\n" + many[:80_000])
+    assert (middle.added, middle.removed, (middle.diff or "").count("\n")) == (1, 2, 2 + 1 + 3 + 3 + 3)
+    assert "too large" in compare("a", many, others).note
+
+
 def test_a_preview_is_short() -> None:
     """At most 100 lines and 5,000 characters."""
     assert preview("+x\n" * 500).count("\n") == 100

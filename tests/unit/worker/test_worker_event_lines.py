@@ -29,7 +29,8 @@ AN_AGENTS: Final = {
 A_DRIVERS: Final = {"agent.turn_started", "agent.turn_completed", "agent.stream_error"}
 DECIDED_BY: Final = (
     *("started", "heartbeat", "completed", "failed", "shutdown", "waiting", "interrupted"),
-    *("message_sent", "message_injected", "approval_requested", "file_edited", "work_saved", "transcript_saved"),
+    *("message_sent", "message_injected", "file_edited", "work_saved", "transcript_saved"),
+    *("approval_requested", "approval_withdrawn"),
     *("iteration_started", "iteration_completed", "iteration_failed", "iteration_validated"),
     *("exec_started", "exec_completed", "file_uploaded", "file_downloaded"),
 )

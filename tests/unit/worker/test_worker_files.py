@@ -110,6 +110,28 @@ async def test_too_many_files_are_said_to_be_too_many_once(
     assert [event.phase for event in listener.events] == ["files"]
 
 
+async def test_a_directory_that_cannot_be_read_is_said_to_be_so_once(
+    tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in it is said to be gone, and that nobody looks there is not kept in silence."""
+    (closed := tmp_path / "work" / "closed").mkdir()
+    (closed / "a").touch()
+    tracker, scandir = tracking(), os.scandir
+    await tracker.start()
+
+    def refuse(path: Any) -> Any:  # for root no directory is closed
+        if Path(path) == closed:
+            raise PermissionError
+        return scandir(path)
+
+    monkeypatch.setattr("sandherd_worker.tree.os.scandir", refuse)
+    await tracker.look()
+    await tracker.finish()
+    assert [event.error for event in listener.events] == [
+        "the directory 'closed' can't be read; what changes in such a one is not told"
+    ]
+
+
 def test_sound_text_stays_and_the_rest_is_replaced() -> None:
     """One sign for each that can't be kept, so that a position in the text stays what it was."""
     assert sound("a € \U0001f600\n") == "a € \U0001f600\n"

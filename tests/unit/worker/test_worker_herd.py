@@ -13,10 +13,13 @@ import pytest
 
 from sandherd.bus.connection import RequestTimeoutError
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.events import EventData
+from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.harnesses import Approvals, ClaudeHarness, McpServer
 from sandherd.contracts.requests.worker import AskPeers, Peer, PeerList
 from sandherd.contracts.states import SandboxState
 from sandherd_worker.harnesses.approving import Desk, policy
+from sandherd_worker.herd.listening import CallRefusedError
 from sandherd_worker.herd.offering import Herd, added
 from sandherd_worker.herd.tools import Agent, HerdTools
 from sandherd_worker.line import Line
@@ -74,6 +77,10 @@ class Server:
 
 async def nobody(question: str, granted: bool, reason: str | None) -> None:
     raise AssertionError("no driver asks here")
+
+
+async def desk_of_nobody(question: str) -> tuple[bool, str | None]:
+    raise AssertionError("no person is asked here")
 
 
 @pytest.fixture
@@ -184,6 +191,24 @@ async def test_what_can_reach_nobody_is_refused_at_once(
     assert listener.events == []
 
 
+async def test_a_word_that_can_not_be_said_is_refused(
+    tmp_path: Path, assignment: Any, spawner: Spawner, listener: Any
+) -> None:
+    """The agent is not told that it is on its way, when nobody will ever read it."""
+    line = Line()
+    bus: Any = spawner
+    line.take(bus)
+
+    async def mute(data: EventData) -> bool:
+        await listener.say(AgentError(error=f"a {data.type} could not be said", phase="emit"))
+        return False
+
+    agent = Agent(mute, desk_of_nobody, lambda: 1)
+    with pytest.raises(CallRefusedError, match="nobody was told it"):
+        await HerdTools(assignment(tmp_path), line).use(agent, "send_message", {"recipient": "sbx-2", "content": "hm"})
+    assert listener.types() == ["error"]
+
+
 async def test_without_the_herd_a_word_goes_its_way_and_a_list_is_refused(
     server: Server, spawner: Spawner, listener: Any
 ) -> None:
@@ -238,7 +263,7 @@ async def test_a_turn_that_ends_takes_its_question_with_it(
     """The tool returns, and a later answer is to nothing that waits."""
     server.call("ask_human", question="tabs or spaces?")
     await eventually(lambda: listener.events, "it is asked")
-    desk.withdraw()
+    await desk.withdraw(1)
     assert "the turn has ended" in (await server.answer())["result"]["content"][0]["text"]
 
 

@@ -202,6 +202,7 @@ async def test_an_interrupt_that_has_expired_stops_nothing(inbox: Inbox, clock: 
     agent.free.set()
     receipts = [await late, await inbox.take(taken), await waiting]
     assert [receipt and receipt.outcome for receipt in receipts] == ["rejected", "acknowledged", "acknowledged"]
+    assert not any(receipt and receipt.agent_gone for receipt in receipts)
     assert agent.heard == ["(stop for msg-1)", "first", "waits"]
 
 
@@ -212,7 +213,7 @@ async def test_after_the_end_messages_are_rejected_those_that_waited_too(inbox: 
     inbox.close("the agent has ended")
     for receipt in (await waiting, await inbox.take(letter("msg-2"))):
         assert receipt is not None
-        assert (receipt.outcome, receipt.reason) == ("rejected", "the agent has ended")
+        assert (receipt.outcome, receipt.reason, receipt.agent_gone) == ("rejected", "the agent has ended", True)
 
 
 async def test_an_interrupt_is_told_as_one(inbox: Inbox, spool: Spool, said: Any) -> None:

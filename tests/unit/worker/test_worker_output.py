@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandherd_worker.harnesses.cutting import LAST_KEPT, MOST_SHOWN, Allowance
-from sandherd_worker.harnesses.output import Output, Pace
+from sandherd_worker.harnesses.output import CHUNK_BYTES, Output, Pace
 from sandherd_worker.redaction import Redactor
 
 MISSING = re.compile(r"\[sandherd: (\d+) bytes of output are left out here\]\n")
@@ -74,6 +74,21 @@ async def test_what_is_left_out_is_not_held(listener: Any) -> None:
     assert found is not None
     assert int(found[1]) > 67108864 - 100_000 - LAST_KEPT - 4096
     assert len(listener.output) < 100_000 + LAST_KEPT + 8192
+
+
+async def test_the_end_is_shown_in_pieces(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is larger than those before it: the history shows so much of one, and no more."""
+    pieces: list[int] = []
+    show = listener.show
+
+    async def weighed(text: str) -> None:
+        pieces.append(len(text.encode("utf-8", "surrogateescape")))
+        await show(text)
+
+    monkeypatch.setattr(listener, "show", weighed)
+    await shown(listener, ("€" * 9 + "\n").encode() * 20_000, Allowance(most=1000))
+    assert max(pieces) <= CHUNK_BYTES
+    assert len(listener.output.encode()) > LAST_KEPT
 
 
 def test_an_attempt_shows_a_small_part_of_what_is_kept_of_all() -> None:

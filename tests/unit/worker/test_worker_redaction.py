@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable
 from itertools import pairwise
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import example, given
@@ -28,6 +28,8 @@ TOKENS = {
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVP-mB92K27uhbUJU1p1r",
     "nats seed": "SUAHQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6DYPB4HQ6BI4I",
     "private key": KEY,
+    "private key in a url": quote(KEY, safe=""),
+    "private key in a form": quote_plus(KEY),
 }
 
 

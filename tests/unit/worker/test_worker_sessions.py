@@ -1,6 +1,7 @@
 """An agent's session as an artifact: without its secrets, only if it is new, and only what may be one."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,17 @@ async def test_a_session_that_is_too_large_is_said_to_be(
     (tmp_path / "work" / "session").write_text("x" * 2000)
     await kept.keep(tmp_path / "work" / "session", "session-1")
     assert "larger than 1000 bytes" in said(spool)[0].data.error
+
+
+async def test_a_disk_without_room_for_a_copy_is_said(
+    kept: Sessions, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that is found only when the last of it is written; the agent is none the worse for it."""
+    path = tmp_path / "work" / "session.jsonl"
+    path.write_text("one")
+    full = Path("/dev/full")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full.open("w+b"))
+    await kept.keep(path, "session-1")
+    (event,) = said(spool)
+    assert (event.type, event.data.phase) == ("agent.error", "transcript")
+    assert "No space left on device" in event.data.error

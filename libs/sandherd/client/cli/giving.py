@@ -1,9 +1,11 @@
 """`sandherd run` and `send`: giving work, and saying something to who does it."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from sandherd.client.cli.harness_options import Ask, Deny, Harness, Model, Set
 from sandherd.client.cli.options import (
     Env,
     Files,
@@ -17,8 +19,10 @@ from sandherd.client.cli.options import (
     Runtime,
     SandboxName,
     SecretEnv,
+    Voice,
     example,
 )
+from sandherd.client.cli.resuming import Attempt, Fork, KeepWork, Resume, SessionOnly, wanted
 from sandherd.client.cli.rounds import (
     CheckTimeout,
     MaxCost,
@@ -33,12 +37,20 @@ from sandherd.contracts.failures import ErrorType
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
+    from sandherd.contracts.commands import Sayable
 
+SAID_AS: "Final[Mapping[Voice, Sayable]]" = {
+    Voice.USER: "user_message",
+    Voice.NUDGE: "guardian_nudge",
+    Voice.SYSTEM: "system",
+}
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
     'sandherd run "Fix the failing test" --harness claude --secret-env ANTHROPIC_API_KEY',
+    'sandherd run "Tidy up" --harness claude --secret-env ANTHROPIC_API_KEY --ask Bash --set max_turns=40',
     'sandherd run "Make the tests pass" --until "make test" --max-iterations 5 --harness claude',
+    'sandherd run "Now write the tests" --harness claude --resume task-01kahc5x3tf8b9n2m4r6v8w0ya --fork',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
 )
 SEND_EXAMPLE = example(
@@ -52,10 +64,11 @@ def run(  # noqa: PLR0913  # one parameter per option
     text: Annotated[str, typer.Argument(metavar="TASK", help="What is to be done, in words.")],
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- PROGRAM…", help="The program that does it.")] = None,
     *,
-    harness: Annotated[
-        str, typer.Option("--harness", help="The kind of agent: command, claude, openhands or acp.")
-    ] = "command",
-    model: Annotated[str | None, typer.Option("--model", help="The model, for claude and openhands.")] = None,
+    harness: Harness = "command",
+    model: Model = None,
+    ask: Ask = None,
+    deny: Deny = None,
+    set_: Set = None,
     runtime: Runtime = None,
     profile: Profile = None,
     memory: Memory = None,
@@ -92,6 +105,11 @@ def run(  # noqa: PLR0913  # one parameter per option
     on_retry: Annotated[
         OnRetry, typer.Option("--on-retry", help="The last attempt's work tree: beside the new one, or as the new one.")
     ] = OnRetry.OFFER,
+    keep_work: KeepWork = False,
+    resume: Resume = None,
+    resume_attempt: Attempt = None,
+    fork: Fork = False,
+    session_only: SessionOnly = False,
     until: Until = None,
     until_said: UntilSaid = None,
     check_timeout: CheckTimeout = None,
@@ -112,14 +130,13 @@ def run(  # noqa: PLR0913  # one parameter per option
     """
     from sandherd.client.cli import running
     from sandherd.client.cli.durations import memory_of
+    from sandherd.client.cli.harness_fields import harness as harness_of
     from sandherd.client.cli.spec import spec
     from sandherd.client.cli.talking import talk
 
     task = spec(
         text,
-        argv or [],
-        harness=harness,
-        model=model,
+        harness=harness_of(harness, argv or [], model, ask=ask or [], deny=deny or [], fields=set_ or []),
         runtime=runtime,
         profile=profile,
         files=file or [],
@@ -134,6 +151,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         task_timeout=task_timeout,
         retry_also=retry_also or [],
         on_retry=on_retry,
+        keep_work=keep_work,
         rounds=rounds(
             until=until,
             until_said=until_said,
@@ -144,8 +162,12 @@ def run(  # noqa: PLR0913  # one parameter per option
             errors=max_errors,
         ),
     )
-    most = memory_of(memory)
-    return talk(ctx, lambda herd: running.run(herd, task, output, follow=follow, memory=most), project=project)
+    most, earlier = memory_of(memory), wanted(resume, resume_attempt, fork=fork, work=not session_only)
+    return talk(
+        ctx,
+        lambda herd: running.run(herd, task, output, follow=follow, memory=most, earlier=earlier),
+        project=project,
+    )
 
 
 def send(
@@ -154,6 +176,7 @@ def send(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
     *,
     interrupt: Annotated[bool, typer.Option("--interrupt", help="Stop what the agent is doing.")] = False,
+    as_: Annotated[Voice, typer.Option("--as", help="Who seems to speak.", show_default=True)] = Voice.USER,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0.1)] = 30.0,
     project: Project = None,
     output: Output = Format.TABLE,
@@ -166,9 +189,8 @@ def send(
     from sandherd.client.cli.talking import talk
 
     async def work(herd: "Herd") -> int:
-        delivery = await herd.deliver(
-            sandbox, text, message_type="interrupt" if interrupt else "user_message", timeout=timeout
-        )
+        kind: Sayable = "interrupt" if interrupt else SAID_AS[as_]
+        delivery = await herd.deliver(sandbox, text, message_type=kind, timeout=timeout)
         return running.show_delivery(delivery, output)
 
     return talk(ctx, work, project=project)

@@ -53,13 +53,15 @@ def install_harness(
 
 @app.command("list", epilog=example("sandherd harness list", "sandherd harness list -o json"))
 def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
-    """Which kinds of agent have their SDK here. A command needs none."""
+    """Which kinds of agent have their SDK here, and as the lock has it. A command needs none.
+
+    What is outdated is used as it is; `harness install` brings it up to date.
+    """
     from sandherd.client.cli.printing import answer
-    from sandherd.client.toolchains import KINDS
+    from sandherd.client.toolchains import KINDS, state
 
     directory = _directory(ctx)
-    pythons = {kind: directory / kind / "bin" / "python" for kind in KINDS}
-    rows = [(kind, "installed" if python.exists() else "absent", str(python)) for kind, python in pythons.items()]
+    rows = [(kind, state(kind, directory), str(directory / kind / "bin" / "python")) for kind in KINDS]
     answer(output, _document(rows), HEADER, rows)
     return 0
 

@@ -24,6 +24,14 @@ class Priority(StrEnum):
     LOW = "low"
 
 
+class Voice(StrEnum):
+    """As whose word an agent is to take what is said to it."""
+
+    USER = "user"
+    NUDGE = "nudge"
+    SYSTEM = "system"
+
+
 class OnRetry(StrEnum):
     """What a new attempt gets of the last one's work tree; `contracts.specs.TaskSpec.on_retry`."""
 

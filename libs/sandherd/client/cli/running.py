@@ -14,6 +14,7 @@ from sandherd.client.cli.showing import complain_of_gaps
 from sandherd.client.cli.telling import shortened
 from sandherd.client.errors import refused
 from sandherd.client.herd import Herd, new_task
+from sandherd.client.resuming import Earlier, going_on
 from sandherd.client.sending import Delivery
 from sandherd.client.sequencing import Event
 from sandherd.client.target import TASK_REFUSED
@@ -23,10 +24,18 @@ from sandherd.contracts.states import MessageState
 DONE: Final = "task.completed"
 
 
-async def run(herd: Herd, task: TaskSpec, output: Format, *, follow: bool, memory: int | None = None) -> int:
+async def run(
+    herd: Herd,
+    task: TaskSpec,
+    output: Format,
+    *,
+    follow: bool,
+    memory: int | None = None,
+    earlier: Earlier | None = None,
+) -> int:
     """Submit a task and show what becomes of it. Returns 1 if it does not complete."""
     name = new_task()
-    task = await with_memory(herd, task, memory)
+    task = await with_memory(herd, await going_on(herd.connection.ask, task, earlier), memory)
     await herd.check(task)
     if follow:
         return await _run_to_the_end(herd, name, task, output)

@@ -7,6 +7,7 @@ from sandherd.client.cli import printing
 from sandherd.client.cli.options import Format
 from sandherd.client.cli.talking import Work
 from sandherd.client.herd import Herd
+from sandherd.client.resuming import going_on
 
 HEADER = ("NAME", "TASK", "DEPENDS ON")
 
@@ -16,10 +17,11 @@ def submit(file: Path, output: Format) -> Work:
     wanted = batch.read(file)
 
     async def work(herd: Herd) -> int:
-        for one in wanted:
-            await herd.check(one.spec)
-        for one in wanted:
-            await herd.submit(one.spec, task=one.task)
+        specs = {one.task: await going_on(herd.connection.ask, one.spec, one.earlier) for one in wanted}
+        for spec in specs.values():
+            await herd.check(spec)
+        for task, spec in specs.items():
+            await herd.submit(spec, task=task)
         document = [{"name": one.label, "task": one.task, "depends_on": list(one.spec.depends_on)} for one in wanted]
         rows = [[one.label, one.task, ", ".join(one.spec.depends_on) or None] for one in wanted]
         printing.answer(output, {"tasks": document}, HEADER, rows)

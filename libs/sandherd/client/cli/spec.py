@@ -11,15 +11,12 @@ from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.harnesses import HARNESSES
 
 
 def spec(  # noqa: PLR0913  # one parameter per option
     text: str,
-    argv: Sequence[str],
     *,
-    harness: str,
-    model: str | None = None,
+    harness: Mapping[str, Any],
     files: Sequence[Path],
     env: Sequence[str],
     secret: Sequence[str],
@@ -40,7 +37,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
     return made(
         TaskSpec,
         text=text,
-        harness=_harness(harness, argv, model),
+        harness=harness,
         env=variables(env, os.environ) | secrets,
         secret_env=frozenset(secrets),
         files=read_files(files),
@@ -52,27 +49,6 @@ def spec(  # noqa: PLR0913  # one parameter per option
         continuous=rounds,
         **same,
     )
-
-
-def _harness(kind: str, argv: Sequence[str], model: str | None) -> dict[str, Any]:
-    """The harness as the options mean it. Raises `HerdError` for what this kind has not, or lacks."""
-    if kind not in HARNESSES:
-        raise HerdError.of(
-            Code.INVALID_FIELD,
-            f"there is no harness {kind[:60]!r}; there is: {', '.join(HARNESSES)}",
-            field="harness",
-            remedy="name another one with --harness",
-        )
-    fields = HARNESSES[kind].model_fields
-    if "argv" in fields and not argv:
-        remedy = 'put it after --, as in `sandherd run "TASK" -- python3 agent.py`'
-        raise HerdError.of(Code.INVALID_FIELD, "no program is named", field="argv", remedy=remedy)
-    given = {"argv": list(argv) or None, "model": model}
-    for name in (name for name, value in given.items() if value is not None and name not in fields):
-        raise HerdError.of(
-            Code.INVALID_FIELD, f"{kind} takes no {name}", field=name, remedy="leave it out, or name another --harness"
-        )
-    return {"kind": kind, **{name: value for name, value in given.items() if value is not None}}
 
 
 def variables(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -59,7 +59,8 @@ def submit_tasks(
     """Give several tasks at once, which may wait for each other.
 
     Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
-    that were submitted before. Nothing is sent if one of them is wrong, missing, or waits for itself in a circle.
+    that were submitted before, and `resume` one of those whose session it goes on from. Nothing is sent if one of them
+    is wrong, missing, or waits for itself in a circle.
     """
     from sandherd.client.cli.several import submit
     from sandherd.client.cli.talking import talk

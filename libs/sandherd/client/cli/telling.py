@@ -14,6 +14,7 @@ LONGEST: Final = 200
 LONGEST_DIFF: Final = 200
 """Lines of a diff that are shown; the whole of it is in the event."""
 _TYPE_WIDTH: Final = 24
+_SHORT: Final = 80
 
 _COLOURS: Final = {
     "agent.completed": "green",
@@ -124,6 +125,17 @@ def executed(data: Any) -> str:
     return f"{data.state}{status} in {data.duration_ms:.0f} ms"
 
 
+def notice(data: Any) -> str:
+    """What an agent's program says of itself, without what is no single value: that it asks its model once more."""
+    return " ".join(f"{name}={_short(value)}" for name, value in data.metadata.items() if _is_short(value))
+
+
+def spent(data: Any) -> str:
+    """What the model was given and gave, and what that cost."""
+    tokens = f"{data.input_tokens} tokens in, {data.output_tokens} out, {data.cost_micro_usd / 1e6:.4f} $"
+    return f"{data.model}: {tokens}" if data.model else tokens
+
+
 def clock(at: datetime) -> str:
     """A moment, in local time."""
     return at.astimezone().strftime("%H:%M:%S")
@@ -149,6 +161,10 @@ def _fields(event: Event) -> str:
     return " ".join(f"{name}={_short(value)}" for name, value in data.items() if not isinstance(value, dict | list))
 
 
+def _is_short(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and len(value) <= _SHORT)
+
+
 def _short(value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
@@ -160,9 +176,14 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "agent.message": lambda d: d.content,
     "agent.thinking": lambda d: d.content,
     "agent.user_message": lambda d: d.content,
+    "agent.system_message": notice,
+    "agent.model_call_started": lambda _: "",
+    "agent.model_call_completed": lambda d: f"in {d.duration_ms:.0f} ms" if d.duration_ms else "",
+    "agent.usage": spent,
     "agent.message_injected": lambda d: f"{d.message_type} from {d.sender_id or 'somebody'}: {d.content}",
     "agent.tool_use": lambda d: call(d.tool, d.input),
     "agent.approval_requested": lambda d: f"{d.approval_id}: {call(d.tool, d.input)}",
+    "agent.approval_withdrawn": lambda d: f"{d.approval_id}: {d.reason}",
     "agent.tool_completed": lambda d: f"{d.tool}" + (f" in {d.duration_ms:.0f} ms" if d.duration_ms else ""),
     "agent.tool_result": lambda d: ("error: " if d.is_error else "") + d.result,
     "agent.iteration_started": lambda d: f"iteration {d.iteration_num}: {d.prompt_preview or ''}",
@@ -205,6 +226,6 @@ _SAYS: Final[dict[str, Callable[[Any], str]]] = {
     "approval.denied": lambda d: (
         d.approval_id + (f" by {d.by}" if d.by else "") + (f": {d.reason}" if d.reason else "")
     ),
-    "approval.expired": lambda d: f"{d.approval_id}: {d.outcome}",
+    "approval.expired": lambda d: f"{d.approval_id}: {d.outcome}" + (f", {d.reason}" if d.reason else ""),
     "monitor.intervention_decided": lambda d: f"{d.rule}: {d.step}: {d.message}",
 }

@@ -50,7 +50,7 @@ class AgentFileDownloaded(AgentEvent):
 
 
 class AgentWorkSaved(AgentEvent):
-    """The work tree of an attempt that is not done was put by, as a compressed tar archive, for the next attempt."""
+    """The work tree of an attempt was put by, as a compressed tar archive, for the next attempt or a later task."""
 
     type: ClassVar[str] = "agent.work_saved"
     counts_as_work: ClassVar[bool] = False

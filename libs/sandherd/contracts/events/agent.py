@@ -226,8 +226,9 @@ class AgentFailed(Outcome):
     success: Literal[False] = False
     error: str
     error_type: Literal[
-        "exit_status", "signal", "out_of_memory", "start", "limit_reached", "worker_lost", "stopped", "internal"
-    ]
+        "exit_status", "signal", "out_of_memory", "start", "model_refused", "model_unavailable", "limit_reached",
+        "worker_lost", "stopped", "internal",
+    ]  # fmt: skip
     signal: Whole | None = None
     memory_peak_bytes: Count | None = None
     """The most that its sandbox has held at once, where that is measured."""

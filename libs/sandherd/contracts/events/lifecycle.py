@@ -34,6 +34,8 @@ class TaskSubmitted(TaskEvent):
     deadline: Moment | None = None
     max_attempts: Attempt | None = None
     profile: SafeName | None = None
+    resumes: SafeName | None = None
+    """The earlier task from whose session it goes on."""
 
 
 class TaskRejected(TaskEvent):

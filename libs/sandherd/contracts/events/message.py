@@ -99,9 +99,12 @@ class ApprovalDenied(ApprovalEvent):
 
 
 class ApprovalExpired(ApprovalEvent):
-    """Nobody answered in time; the stated default holds."""
+    """Nobody answered in time, or nobody waits for the answer any more."""
 
     type: ClassVar[str] = "approval.expired"
     closes: ClassVar[str | None] = "approval_id"
     outcome: str
-    """`granted` or `denied` as the default was; `ended` if its sandbox was over first."""
+    """`granted` or `denied` as the stated default was; `ended` if its task, or its sandbox for good, was over first;
+    `withdrawn` by its agent; `asked_again` by its task's next attempt, in whose sandbox an answer counts now."""
+    reason: str | None = None
+    """Why it was withdrawn, or where it is asked again."""

@@ -54,6 +54,16 @@ class AgentApprovalRequested(AgentEvent):
     """What holds when nobody has answered by then."""
 
 
+class AgentApprovalWithdrawn(AgentEvent):
+    """The agent waits for this leave no more: its turn is over, or the agent itself while its worker goes on."""
+
+    type: ClassVar[str] = "agent.approval_withdrawn"
+    closes: ClassVar[str | None] = "approval_id"
+    counts_as_work: ClassVar[bool] = False
+    approval_id: str
+    reason: str
+
+
 class AgentToolCompleted(AgentEvent):
     """A tool has answered."""
 

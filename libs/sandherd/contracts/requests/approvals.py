@@ -31,7 +31,8 @@ class ApprovalView(BaseModel):
     decided_by: str | None = None
     decision_reason: str | None = None
     outcome: str | None = None
-    """Of one that has expired: `granted` or `denied` as the default was, or `ended` with its sandbox."""
+    """Of one that has expired: `granted` or `denied` as the default was; `ended` with its task, `withdrawn` by its
+    agent, or `asked_again` by the next attempt. `decision_reason` says more."""
     answer: SafeName | None = None
     """The message that takes the answer to the agent."""
     answer_state: MessageState | None = None

@@ -61,7 +61,7 @@ class Pieces:
         return piece
 
     async def fetch(self, asked: Asked[Fetch]) -> ArtifactPiece:
-        """The next piece, to a worker: of what its own sandbox was given, or the attempt before has left for it."""
+        """The next piece, to a worker: of what its own sandbox was given, or one that it goes on from has left."""
         asker, request = asked.names["sandbox"], asked.request
         record = await self._reach.record(asked.project, asker)
         if not may_fetch(record, request.owner):
@@ -88,7 +88,7 @@ def may_fetch(record: SandboxRecord, owner: str) -> bool:
     """Whether a sandbox may have what lies under `owner`'s subjects."""
     if record.ended:
         return False
-    return owner == record.sandbox or (record.previous is not None and owner == record.previous.sandbox)
+    return owner in {record.sandbox, record.resumes, record.previous.sandbox if record.previous else None}
 
 
 def read_piece(found: RawStreamMsg, artifact: str) -> ArtifactPiece:

@@ -167,13 +167,15 @@ def _own(place: Place, groups: Path | None) -> list[str]:
 
 
 def _toolchains(host: Host) -> list[str]:
-    """The SDKs of agents, and the interpreters that they were made with."""
+    """The SDKs of agents, also those that are only linked to from there, and the interpreters they were made with."""
     if host.toolchains is None or not host.toolchains.is_dir():
         return []
-    seen = [Path("/usr"), *map(Path, host.python)]
-    found = [python.resolve().parent.parent for python in host.toolchains.glob("*/bin/python")]
+    pythons = list(host.toolchains.glob("*/bin/python"))
+    found = [python.resolve().parent.parent for python in pythons]
+    found += [kind.readlink() for python in pythons if (kind := python.parent.parent).is_symlink()]
+    seen = [Path("/usr"), *map(Path, host.python), host.toolchains]
     roots = sorted({str(root) for root in found if not any(root.is_relative_to(other) for other in seen)})
-    bound = [("--ro-bind", root, root) for root in roots]
+    bound = [("--ro-bind", root, root) for root in roots if Path(root).is_absolute()]
     return [word for option in bound for word in option] + ["--ro-bind", str(host.toolchains), str(TOOLCHAINS)]
 
 

@@ -42,6 +42,7 @@ def requested(
         limits=task.limits,
         profile=task.spec.profile,
         previous=task.previous,
+        resumes=task.spec.resume.sandbox if task.spec.resume else None,
         requested_at=now,
         expires_at=expires_at,
         joiner_until=joiner_end(expires_at),

@@ -38,6 +38,8 @@ class SandboxRecord(Record):
     profile: SafeName | None = None
     previous: Previous | None = None
     """What it is given of the attempt before."""
+    resumes: SafeName | None = None
+    """The sandbox of an earlier task, from whose session it goes on."""
     expires_at: AwareDatetime | None = None
     """When its time to live is over."""
     pause_wanted: bool = False

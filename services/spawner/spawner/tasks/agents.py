@@ -117,8 +117,13 @@ class Agents:
 
 def lies_with(artifact: ArtifactRef, sandbox: SandboxRecord) -> bool:
     """Whether it is the sandbox's own: a worker may not have another's handed to the next attempt of its task."""
+    return lies_under(artifact, sandbox.project, sandbox.sandbox)
+
+
+def lies_under(artifact: ArtifactRef, project: str, sandbox: str) -> bool:
+    """Whether a reference is to something under this sandbox's subjects."""
     named = ARTIFACT.match(artifact.subject)
-    return named is not None and (named["project"], named["sandbox"]) == (sandbox.project, sandbox.sandbox)
+    return named is not None and (named["project"], named["sandbox"]) == (project, sandbox)
 
 
 def lateness(event: Envelope[EventData], sandbox: SandboxRecord, task: TaskRecord) -> str | None:

@@ -15,6 +15,7 @@ from spawner.refusing import may_come, refusal_event, unknown
 from spawner.resolving import Menu, Refusal
 from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import Waiting, absent, circle
+from spawner.tasks.resuming import resume_refusal
 from spawner.tasks.retry import asked_again, retry_refusal
 from spawner.tasks.terms import Terms, terms_of
 
@@ -44,6 +45,10 @@ class TaskCommands:
         terms = terms_of(command.project, submit, self._menu)
         if isinstance(terms, Refusal):
             return await self._reject_new(command, submit, terms, delivery)
+        if submit.spec.resume is not None:
+            refused = await resume_refusal(self._live, command.project, submit.spec.resume)
+            if refused:
+                return await self._reject_new(command, submit, refused, delivery)
         if submit.spec.depends_on:
             kept = await self._check_dependencies(command, submit, delivery)
             if kept:

@@ -56,6 +56,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str, ter
             deadline=task.spec.deadline,
             max_attempts=terms.max_attempts,
             profile=task.spec.profile,
+            resumes=task.spec.resume.task if task.spec.resume else None,
         ),
     )
 

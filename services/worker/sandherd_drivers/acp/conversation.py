@@ -153,10 +153,12 @@ class Conversation:
         if self._told:
             return
         self._told = True
+        self._charge()
         outcome = _STOPPED if outcome.interrupted else outcome
         self._wire.result(
             error_type=outcome.error_type,
             error=outcome.error,
+            signal=outcome.signal,
             turns=self._number,
             final_output=self._last,
             stop_reason=outcome.stop_reason,
@@ -194,3 +196,9 @@ class Conversation:
             await self._session.close()
         if self._client is not None:
             self._client.say(self._client.updates.end())
+            self._charge()
+
+    def _charge(self) -> None:
+        """Say what is not charged yet: of a turn that has not ended, or what was told after one."""
+        if self._client is not None:
+            self._client.say(self._client.updates.charged())

@@ -24,13 +24,15 @@ class Outcome:
     stop_reason: str | None = None
     error_type: ErrorType | None = None
     error: str = ""
+    signal: int | None = None
+    """What has ended the agent's program."""
     interrupted: bool = False
     """Somebody wanted it to end: no outcome of the task."""
     gone: bool = False
     """The agent won't answer anything any more."""
 
 
-INTERRUPTED: Final = Outcome("cancelled", "stopped", "the turn was interrupted", interrupted=True)
+INTERRUPTED: Final = Outcome("interrupted", "stopped", "the turn was interrupted", interrupted=True)
 
 
 def of_stop_reason(stop_reason: str, *, interrupted: bool) -> Outcome:
@@ -56,7 +58,7 @@ def of_exit(status: int | None) -> Outcome:
     if status is None:
         return Outcome(None, "internal", "the agent closed its side of the connection", gone=True)
     if status < 0:
-        return Outcome(None, "signal", f"the agent was killed by {_signal_name(-status)}", gone=True)
+        return Outcome(None, "signal", f"the agent was killed by {_signal_name(-status)}", -status, gone=True)
     return Outcome(None, "exit_status", f"the agent ended with status {status} before it was told to", gone=True)
 
 

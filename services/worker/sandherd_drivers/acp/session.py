@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import which
 from typing import Any, Final, NoReturn
@@ -21,6 +21,8 @@ from sandherd_drivers.commands import Resume
 _LAST_WORDS: Final = 1.0
 """What an agent that has ended said before is still on its way."""
 _LONGEST_NAME: Final = 256
+_LOAD: Final = "session/load"
+_REMEDIES: Final = {True: "go on with it without `fork`, or begin anew", False: "begin anew, without `resume`"}
 _OFFERED: Final = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=True, write_text_file=True))
 
 
@@ -111,25 +113,31 @@ class Session:
         )
 
     async def _resumed(self, agent: Any, resume: Resume) -> Any:
-        """Go on with a session in the way that this agent offers."""
-        name, connection = resume.session_id, self._connection
-        if resume.fork and _offers(agent, "agent_capabilities", "session_capabilities", "fork"):
-            return await self._answer(
-                "session/fork", connection.fork_session(name, self._work_dir, mcp_servers=self._servers)
-            )
-        if not resume.fork and _offers(agent, "agent_capabilities", "load_session"):
-            self._client.replaying = True
-            try:
-                return await self._answer(
-                    "session/load", connection.load_session(self._work_dir, name, mcp_servers=self._servers)
-                )
-            finally:
-                self._client.replaying = False
-        if not resume.fork and _offers(agent, "agent_capabilities", "session_capabilities", "resume"):
-            request = connection.resume_session(name, self._work_dir, mcp_servers=self._servers)
-            return await self._answer("session/resume", request)
-        what = "fork a session" if resume.fork else "go on with an earlier session"
-        raise UnansweredError(Outcome(None, "start", f"this agent can't {what}"))
+        """Go on with a session in the way that this agent offers, if it can. Raises `UnansweredError`."""
+        way = self._way(agent, resume)
+        if way is None:
+            what = "fork a session" if resume.fork else "go on with an earlier session"
+            raise UnansweredError(Outcome(None, "start", f"this agent can't {what}; {_REMEDIES[resume.fork]}"))
+        self._client.replaying = way[0] == _LOAD
+        try:
+            return await self._answer(*way)
+        except UnansweredError as error:
+            text = f"{error.outcome.error}; if it has no such session here, begin anew, without `resume`"
+            raise UnansweredError(replace(error.outcome, error=text)) from None
+        finally:
+            self._client.replaying = False
+
+    def _way(self, agent: Any, resume: Resume) -> tuple[str, Coroutine[Any, Any, Any]] | None:
+        """The request by which this agent goes on with a session, or forks it."""
+        name, connection, servers = resume.session_id, self._connection, self._servers
+        if resume.fork:
+            if _offers(agent, "agent_capabilities", "session_capabilities", "fork"):
+                return "session/fork", connection.fork_session(name, self._work_dir, mcp_servers=servers)
+        elif _offers(agent, "agent_capabilities", "load_session"):
+            return _LOAD, connection.load_session(self._work_dir, name, mcp_servers=servers)
+        elif _offers(agent, "agent_capabilities", "session_capabilities", "resume"):
+            return "session/resume", connection.resume_session(name, self._work_dir, mcp_servers=servers)
+        return None
 
     async def _answer(self, what: str, request: Coroutine[Any, Any, Any]) -> Any:
         """The agent's answer. Raises `UnansweredError`, also when its program ends while something holds its pipes."""

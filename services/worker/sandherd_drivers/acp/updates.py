@@ -68,11 +68,15 @@ class Updates:
         """The turn is over: every text is whole, and no tool runs."""
         yield from self.end()
         yield "agent.assistant_message", {"stop_reason": stop_reason, "block_count": self._blocks}
-        if (charged := self._costs.charge(usage)) is not None:
-            yield "agent.usage", charged
+        yield from self.charged(usage)
         if self._costs.lost:
             self._costs.lost = False
             yield "agent.error", {"error": _LOST, "phase": "usage"}
+
+    def charged(self, usage: Json | None = None) -> Iterator[Said]:
+        """What has not been charged yet, with the tokens of a turn that has told them."""
+        if (charged := self._costs.charge(usage)) is not None:
+            yield "agent.usage", charged
 
     def end(self) -> Iterator[Said]:
         """What is still being said is said, and what still runs ends; also what came after a turn."""

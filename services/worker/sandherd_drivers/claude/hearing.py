@@ -42,6 +42,7 @@ class Hearing:
         self._waiting: dict[str, tuple[str | None, str]] = {}
         self._refused: dict[str, str] = {}
         self._has: set[str] = set()
+        """Whether the worker knows where the transcript is, so that it can keep it if we are killed."""
         self._turned_away = False
         """Whether a hook has kept from the model what the turn began with; its result names that all the same."""
         self._outcome: Outcome | None = None
@@ -115,13 +116,22 @@ class Hearing:
         for event, data in lines:
             self._wire.event(event, turn=self.turn, **data)
 
-    def conclude(self, error_type: Any, error: str, stop_reason: str | None, final_output: str | None = None) -> None:
+    def conclude(
+        self,
+        error_type: Any,
+        error: str,
+        stop_reason: str | None,
+        final_output: str | None = None,
+        *,
+        signal: int | None = None,
+    ) -> None:
         """Say what came of the task, unless that was said."""
         if not self._finished:
             self._finished = True
             self._wire.result(
                 error_type=error_type,
                 error=error,
+                signal=signal,
                 turns=self.turn,
                 final_output=final_output,
                 stop_reason=stop_reason,

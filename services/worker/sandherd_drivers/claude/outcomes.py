@@ -1,7 +1,9 @@
 """What a turn's result means for the task."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+from sandherd_drivers.wire import ErrorType
 
 _PASSING: Final = frozenset({408, 409, 429})
 _STOP_REASONS: Final = {
@@ -14,7 +16,7 @@ _STOP_REASONS: Final = {
 class Outcome:
     """How a turn ended. A turn that was interrupted is no outcome of the task: whoever stopped it says what is next."""
 
-    error_type: Literal["internal", "exit_status"] | None
+    error_type: ErrorType | None
     error: str
     stop_reason: str | None
     final_output: str | None
@@ -29,13 +31,20 @@ def judge(result: Any) -> Outcome:
     if not result.is_error and result.subtype == "success":
         return Outcome(None, "", result.stop_reason or "end_turn", result.result)
     stop_reason = _STOP_REASONS.get(result.subtype) or reason or result.subtype
-    passing = reason == "api_error" and _passes(result.api_error_status)
-    return Outcome("internal" if passing else "exit_status", _text(result), stop_reason, result.result)
+    kind = _of_server(result.api_error_status) if reason == "api_error" else "exit_status"
+    return Outcome(kind, _text(result), stop_reason, result.result)
 
 
-def _passes(status: int | None) -> bool:
+def signal_of(error: Exception | None) -> int | None:
+    """The signal that has ended the program, where this error of the SDK's says that one has."""
+    code = getattr(error, "exit_code", None)
+    return -code if code is not None and code < 0 else None
+
+
+def _of_server(status: int | None) -> ErrorType:
     """Whether the same may go well another time: the server was not there, had too much to do, or broke."""
-    return status is None or status in _PASSING or status >= 500
+    passes = status is None or status in _PASSING or status >= 500
+    return "model_unavailable" if passes else "model_refused"
 
 
 def _text(result: Any) -> str:

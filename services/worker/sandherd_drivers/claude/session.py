@@ -8,6 +8,7 @@ import warnings
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any, Final
 from uuid import uuid4
 
@@ -23,19 +24,20 @@ from sandherd_drivers.claude.asking import Asking
 from sandherd_drivers.claude.deadlines import Deadlines
 from sandherd_drivers.claude.hearing import Hearing
 from sandherd_drivers.claude.options import options
+from sandherd_drivers.claude.outcomes import signal_of
 from sandherd_drivers.claude.said import Line
 from sandherd_drivers.claude.spending import Spending
-from sandherd_drivers.claude.transcripts import lay, spent
+from sandherd_drivers.claude.transcripts import expected, lay, spent
 from sandherd_drivers.commands import EXPIRED, Begin, Message
 from sandherd_drivers.wire import Wire
 
 _FRAMES: Final = {"guardian_nudge": "[GUARDIAN INTERVENTION] ", "system": "[SYSTEM NOTE] "}
 """So that the agent can tell who speaks: all that it is given looks like its user's words to it."""
+_CONFIG: Final = "claude"
 _STOPPING: Final = 4.0
 """How long a turn may take to be stopped before the program ends, in seconds."""
 _LEAVING: Final = 20.0
 """How long the program may take to end, in seconds; the worker ends it by force if it has not."""
-_KILLED: Final = -9
 _NOT_UNDERSTOOD: Final = "MessageParseError"
 """The error after which the next message can be read; the SDK keeps its class to itself."""
 
@@ -56,12 +58,16 @@ class Session:
         try:
             client, hearing = await self._connect(begin)
         except Exception as error:  # noqa: BLE001  # whatever it is, there is no agent
-            self._wire.result(error_type="start", error=str(error), turns=0)
+            killed = signal_of(error)
+            self._wire.result(error_type="signal" if killed else "start", error=str(error), signal=killed, turns=0)
             self.gone.set()
             return
         self._client, self._hearing = client, hearing
         about = await client.get_server_info() or {}
         version = about.get("claude_code_version")
+        # Named before there is any: if we are killed in the first turn, the worker knows where it is.
+        transcript = expected(Path(begin.state_dir) / _CONFIG, begin.work_dir, hearing.session)
+        self._wire.transcript(transcript, hearing.session, keep=False)
         self._wire.ready(session_id=hearing.session, model=begin.harness.get("model"), version=version)
         self._listening = asyncio.create_task(self._listen(client, hearing))
         await self._give(None, begin.task)
@@ -107,7 +113,6 @@ class Session:
                     await self.interrupt()
                     await hearing.idle.wait()
         hearing.refuse_waiting("the agent is ending")
-        hearing.conclude("stopped", "it was stopped", "stopped")
         if hearing.busy:
             await hearing.keep()
         with suppress(TimeoutError):
@@ -117,10 +122,15 @@ class Session:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
+        if hearing.busy:
+            hearing.broke_off()
+        hearing.conclude("stopped", "it was stopped", "stopped")
 
     async def _connect(self, begin: Begin) -> tuple[Any, Hearing]:
-        config = Path(begin.state_dir) / "claude"
+        config = Path(begin.state_dir) / _CONFIG
         config.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The SDK and its program come together, of one lock: to ask that for its version would start it twice.
+        os.environ.setdefault("CLAUDE_AGENT_SDK_SKIP_VERSION_CHECK", "1")
         (config / "tmp").mkdir(exist_ok=True)
         session, spending, before = str(uuid4()), Spending(), 0.0
         if begin.resume is not None:
@@ -165,14 +175,14 @@ class Session:
 
     def _broke(self, hearing: Hearing, error: Exception | None) -> None:
         """The program has ended by itself."""
-        code = error.exit_code if isinstance(error, ProcessError) else None
-        kind = "sigkill" if code == _KILLED else "unknown" if code is None else "command_failed"
+        killed = signal_of(error)
+        kind = "sigkill" if killed == SIGKILL else "command_failed" if isinstance(error, ProcessError) else "unknown"
         text = f"the agent's program broke off: {error or 'it has ended'}"
         hearing.broke_off()
         hearing.say([("agent.stream_error", {"error": text, "error_type": kind, "final_output_length": 0})])
         hearing.refuse_waiting("the agent has ended")
-        by_signal = code is not None and code < 0
-        hearing.conclude("signal" if by_signal else "exit_status", text, "killed" if by_signal else "broke_off")
+        error_type, stop_reason = ("signal", "killed") if killed else ("exit_status", "broke_off")
+        hearing.conclude(error_type, text, stop_reason, signal=killed)
         self.gone.set()
 
 

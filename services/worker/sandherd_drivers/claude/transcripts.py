@@ -29,13 +29,18 @@ def lay(transcript: str, session: str, config: Path, work_dir: str) -> Path:
     """Put a transcript where the program looks for it. Raises `NoSessionError`."""
     if not _SESSION.fullmatch(session):
         raise NoSessionError(f"{session[:100]!r} is no name of a session")
-    place = config / "projects" / project(work_dir) / f"{session}.jsonl"
+    place = expected(config, work_dir, session)
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copyfile(transcript, place)
     except OSError as error:
         raise NoSessionError(f"the transcript of {session} can't be read: {error.strerror}") from None
     return place
+
+
+def expected(config: Path, work_dir: str, session: str) -> Path:
+    """Where the program keeps a session that works in this tree."""
+    return config / "projects" / project(work_dir) / f"{session}.jsonl"
 
 
 def find(config: Path, session: str) -> Path | None:

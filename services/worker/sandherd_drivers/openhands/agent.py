@@ -18,6 +18,10 @@ from sandherd_drivers.wire import Begin, Message, Wire
 _TOOL_GRACE: Final = 2.0
 """How long a tool may go on after its turn was stopped, in seconds, before the turn counts as over all the same."""
 _LOOK_AGAIN: Final = 0.1
+_KEEP_AGAIN: Final = 0.5
+"""How long after the transcript was written in the middle of a turn it may be written again, in seconds."""
+_KEEP_SHARE: Final = 20
+"""And so many times as long as that has taken."""
 _TASK_GIVER: Final = "task"
 _PREVIEW: Final = 500
 _ANSWERS: Final = frozenset({"ObservationEvent", "UserRejectObservation", "AgentErrorEvent"})
@@ -38,6 +42,9 @@ class Agent:
         self._handing = False
         self._taken: set[str] = set()
         self._transcript = Path()
+        self._loop = asyncio.get_running_loop()
+        self._keeping: asyncio.TimerHandle | None = None
+        self._keep_at = 0.0
         self.telling = Telling(None, time.monotonic)
         self.meter = Meter()
         self.turn = 0
@@ -71,6 +78,8 @@ class Agent:
     def opened(self, conversation: Conversation) -> None:
         """Back in the loop: it takes messages from now on, and has something to answer."""
         self._sdk = conversation
+        # Named before there is any: if we are killed in the first turn, the worker knows where it is.
+        self._wire.transcript(self._transcript, conversation.session_id, keep=False)
         self.wanted.set()
         self._hand_over()
 
@@ -171,7 +180,11 @@ class Agent:
                 self.conversation.refuse(call.action_id, decision.reason or "no leave was given")
 
     def interrupt(self) -> None:
-        """Stop what it does now, be it a command, an answer of its model or a question for leave."""
+        """Stop what it does now, be it a command, an answer of its model or a question for leave.
+
+        As the SDK's own `interrupt` does, the conversation is paused then, and goes on when it is run again. The SDK's
+        own `pause` would wait for the end of the step, which may be a command without one.
+        """
         self.interrupted = True
         self._wire.withdraw()
         if self._run_now is not None and not self._run_now.done():
@@ -187,6 +200,18 @@ class Agent:
         else:
             self._wire.transcript(self._transcript, self.conversation.session_id)
 
+    def _keep_soon(self) -> None:
+        if self._keeping is None:
+            self._keeping = self._loop.call_at(max(self._loop.time(), self._keep_at), self._keep_meanwhile)
+
+    def _keep_meanwhile(self) -> None:
+        """Write the transcript in the middle of a turn: it is what is left if we are killed."""
+        began, self._keeping = self._loop.time(), None
+        with suppress(OSError, ValueError):  # a file of the SDK's that is being written: then the next time
+            self.conversation.save(self._transcript)
+        now = self._loop.time()
+        self._keep_at = now + max(_KEEP_AGAIN, _KEEP_SHARE * (now - began))
+
     # --- what it does
 
     def _hear(self, event: Document) -> None:
@@ -195,6 +220,8 @@ class Agent:
         if text := printed(event):
             sys.stdout.write(text)
             sys.stdout.flush()
+        if self._sdk is not None:
+            self._loop.call_soon_threadsafe(self._keep_soon)
         # A word that came while the model was thinking stands behind its answer: that was no answer to it. We are in
         # the middle of the SDK's step here, so that the model is shown the word the next time it is asked.
         if event["kind"] in _ANSWERS or (event["kind"] == "MessageEvent" and event.get("source") == "agent"):

@@ -175,5 +175,7 @@ _NOTES: Final[dict[str, Callable[[Document], dict[str, Any]]]] = {
     "SystemPromptEvent": _system_prompt,
     "Condensation": _condensation,
     "CondensationRequest": lambda _: {"subtype": "condensation_request"},
+    "PauseEvent": lambda _: {"subtype": "paused"},
+    "InterruptEvent": lambda _: {"subtype": "interrupted"},
 }
 """Events that are no one's words, and what is said of them."""

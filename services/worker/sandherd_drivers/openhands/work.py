@@ -11,7 +11,7 @@ from typing import Final, Literal
 from sandherd_drivers.openhands import leftovers
 from sandherd_drivers.openhands.agent import Agent
 from sandherd_drivers.openhands.outcomes import Outcome, judge
-from sandherd_drivers.wire import Begin, Interrupt, Message, Wire
+from sandherd_drivers.wire import Begin, ErrorType, Interrupt, Message, Wire
 
 _TURN_GRACE: Final = 3.0
 """How long a turn may take to end when all has to end, in seconds."""
@@ -94,6 +94,7 @@ class Work:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wire.within(_TURN_GRACE)):
                     await self._idle.wait()
+            self._charge()
             self._agent.keep_transcript()
         if not self._judged:
             self._conclude("stopped", "it was stopped", stop_reason="stopped")
@@ -136,8 +137,7 @@ class Work:
         self._say("agent.turn_started", prompt_preview=agent.preview)
         status = await agent.run()
         outcome = judge(status, agent.telling.last_error, stopped=self._refusal is not None)
-        if used := agent.meter.difference(agent.conversation.totals):
-            self._say("agent.usage", model=agent.conversation.model, **used)
+        self._charge()
         took = (time.monotonic() - began) * 1000
         self._say("agent.turn_completed", duration_ms=took, stop_reason=outcome.stop_reason)
         agent.keep_transcript()
@@ -164,11 +164,10 @@ class Work:
         self._refusal = reason
         self._agent.refuse_held(reason)
 
-    def _conclude(
-        self, error_type: Literal["start", "internal", "exit_status", "stopped"] | None, error: str, *, stop_reason: str
-    ) -> None:
+    def _conclude(self, error_type: ErrorType | None, error: str, *, stop_reason: str) -> None:
         agent = self._agent
         self._judged = True
+        self._charge()
         self._wire.result(
             error_type=error_type,
             error=error,
@@ -177,6 +176,12 @@ class Work:
             stop_reason=stop_reason,
             session_id=agent.conversation.session_id if agent.is_open else None,
         )
+
+    def _charge(self) -> None:
+        """Say what was used since it was last said, also by a turn that has not come to its end."""
+        agent = self._agent
+        if agent.is_open and (used := agent.meter.difference(agent.conversation.totals)):
+            self._say("agent.usage", model=agent.conversation.model, **used)
 
     def _say(self, type: str, **data: object) -> None:
         self._wire.event(type, turn=self._agent.turn, **data)

@@ -1,7 +1,9 @@
 """Leave to use a tool: what the task allows is decided here, and what it leaves open is asked for and waited for.
 
-What waits is known to the agent's process and to this one only. A worker that is started again has lost its agent, so
-what it asked for ends with it; a broker that is away or started again makes it wait longer, not forget.
+What waits is known here, and by the event that says so to the message-relay, which keeps it. A broker that is away or
+started again makes it wait longer. So does the loss of this worker, as long as the task goes on: when the agent of the
+next attempt asks the same, the message-relay takes it for the same question, and an answer that was given meanwhile
+answers it. What an agent waits for no more, while its worker goes on, is withdrawn; that is said, too.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from pydantic import ValidationError
 
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events import EventData
-from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
 from sandherd.contracts.harnesses import HERD_SERVER, Approvals, Verdict
 from sandherd.contracts.names import new_name
 from sandherd_worker.harnesses.base import CannotTakeError
@@ -25,6 +27,8 @@ _STRICT: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
 ASK_HUMAN: Final = "ask_human"
 _AS_AGENTS_CALL_IT: Final = frozenset({ASK_HUMAN, f"mcp__{HERD_SERVER}__{ASK_HUMAN}", f"{HERD_SERVER}_{ASK_HUMAN}"})
 _WITHDRAWN: Final = "the turn has ended, and nobody was waited for any more"
+_TURN_OVER: Final = "the agent's turn is over"
+_CALLED_OFF: Final = "the agent waits for the answer no more"
 _NOT_ALLOWED: Final = "the task does not allow this tool"
 _NOT_SHOWN: Final = "nobody can be asked: what it is to be used with can't be shown"
 
@@ -57,10 +61,18 @@ class _Asked:
 class Desk:
     """All that one agent asks leave for, or asks a person."""
 
-    def __init__(self, approvals: Approvals, say: Callable[[EventData], Awaitable[bool]], decide: Decide) -> None:
+    def __init__(
+        self,
+        approvals: Approvals,
+        say: Callable[[EventData], Awaitable[bool]],
+        decide: Decide,
+        ending: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`ending`: whether we end the agent. Then nothing is withdrawn: the next attempt may ask the same."""
         self._approvals = approvals
         self._say = say
         self._decide = decide
+        self._ending = ending
         self._asked: dict[str, _Asked] = {}
         self._telling: set[asyncio.Future[None]] = set()
 
@@ -88,7 +100,8 @@ class Desk:
             await self._put(name, ASK_HUMAN, {"question": question}, question, turn)
             return await answered
         finally:
-            self._taken(name)
+            if self._taken(name) is not None:
+                await self._say_withdrawn(name, _CALLED_OFF, turn)
 
     def _wait(self, decide: _Tell, drop: Callable[[], None]) -> str:
         """Let a question wait, under a name of ours."""
@@ -131,17 +144,27 @@ class Desk:
         """How many questions wait."""
         return len(self._asked)
 
-    def withdraw(self) -> None:
-        """The agent waits for nothing any more: its turn or itself is over."""
-        for name in list(self._asked):
+    async def withdraw(self, turn: int, why: str = _TURN_OVER) -> None:
+        """The agent waits for nothing any more, and that is said: its turn or itself is over."""
+        for name in self._drop():
+            await self._say_withdrawn(name, why, turn)
+
+    async def _say_withdrawn(self, name: str, why: str, turn: int) -> None:
+        if not self._ending():
+            await self._say(AgentApprovalWithdrawn(turn=turn, approval_id=name, reason=why))
+
+    async def close(self) -> None:
+        """Forget all, and wait until nothing is under way."""
+        self._drop()
+        await end_tasks(self._telling)
+
+    def _drop(self) -> list[str]:
+        dropped = list(self._asked)
+        for name in dropped:
             asked = self._taken(name)
             if asked is not None:
                 asked.drop()
-
-    async def close(self) -> None:
-        """Withdraw all, and wait until nothing is under way."""
-        self.withdraw()
-        await end_tasks(self._telling)
+        return dropped
 
     def _taken(self, name: str) -> _Asked | None:
         asked = self._asked.pop(name, None)

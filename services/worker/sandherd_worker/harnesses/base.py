@@ -8,7 +8,10 @@ from typing import Literal, Protocol
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.events import EventData
 
-FailureType = Literal["exit_status", "signal", "out_of_memory", "start", "limit_reached", "stopped", "internal"]
+FailureType = Literal[
+    "exit_status", "signal", "out_of_memory", "start", "model_refused", "model_unavailable", "limit_reached",
+    "stopped", "internal",
+]  # fmt: skip
 
 
 class CannotTakeError(Exception):

@@ -42,7 +42,7 @@ class DriverHarness:
         self._program, self._task, self._around = program, task, around
         self._output = Output(around.redactor, around.voice.show)
         self._lines = EventLines(self._say, lambda: self._turn, self._heed)
-        self._desk = Desk(task.approvals, around.voice.say, self._decide)
+        self._desk = Desk(task.approvals, around.voice.say, self._decide, lambda: self._stopped)
         self._receipts = Receipts()
         self._conclusion = Conclusion(self._conclude)
         self._used = Used()
@@ -51,7 +51,7 @@ class DriverHarness:
         self._ready = asyncio.Event()
         self._turn = 1
         self._session: str | None = None
-        self._stopped = False
+        self._stopped = self._interrupted = False
         self._broke: Ended | None = None
         self._running: Running | None = None
         self._transcript: tuple[Path, str] | None = None
@@ -118,6 +118,7 @@ class DriverHarness:
 
     async def interrupt(self, _message: str | None = None, /) -> None:
         """Stop the turn; the session stays."""
+        self._interrupted = True
         await self._tell({"do": "interrupt"})
 
     async def stop(self, grace: float) -> None:
@@ -169,26 +170,26 @@ class DriverHarness:
             case lines.Ready(session_id=session):
                 self._session = session
                 self._ready.set()
-            case lines.Taken(message=message):
-                self._receipts.answer(message, None)
-            case lines.Refused(message=message, reason=reason):
-                self._receipts.answer(message, reason or "the agent did not take it")
+            case lines.Taken() | lines.Refused() as receipt:
+                self._receipts.answer(receipt.message, receipt.refusal)
             case lines.Turn(turn=turn, state=state):
                 await self._on_turn(turn, working=state == "running")
             case lines.Ask(approval_id=question, tool=tool, input=input, reason=reason):
                 await self._desk.ask(question, tool, input, reason, self._turn)
-            case lines.TranscriptLine(path=path, session_id=session):
+            case lines.TranscriptLine(path=path, session_id=session, keep=now):
                 self._transcript = (Path(path), session)
-                await self._around.keep(*self._transcript)
+                if now:
+                    await self._around.keep(*self._transcript)
             case lines.Result() as result:
                 kills = self._memory_kills.new()
-                ended = outcome(result, self._session, stopped=self._stopped, memory_kills=kills)
-                self._conclusion.result(ended)
+                self._conclusion.result(outcome(result, self._session, stopped=self._stopped, memory_kills=kills))
 
     async def _on_turn(self, turn: int, *, working: bool) -> None:
+        # An agent that was interrupted for a message may go on to the next turn without a rest between.
+        if not working or (self._interrupted and turn > self._turn):
+            self._interrupted = False
+            await self._desk.withdraw(self._turn)
         self._turn = turn
-        if not working:
-            self._desk.withdraw()
         await self._around.turned(turn, working)
         self._conclusion.turn(working=working)
 
@@ -232,12 +233,10 @@ class DriverHarness:
         self._ready.set()
 
     async def _over(self, code: int) -> None:
-        """The driver is gone; if that is not what was asked of it, it is said.
-
-        One that has not ended in order may have left more in its transcript than when it last named it.
-        """
+        """The driver is gone; if that is not what was asked of it, it is said."""
         if code != 0 and self._transcript is not None:
-            await self._around.keep(*self._transcript)
+            await self._around.keep_what_is_left(*self._transcript)
+        await self._desk.withdraw(self._turn, _GONE)
         ended = judge(code, stopped=self._stopped, memory_kills=self._memory_kills.new())
         if ended.error_type is None and not self._done.done():
             ended = replace(ended, error_type="internal", error="it ended without saying what came of its task")

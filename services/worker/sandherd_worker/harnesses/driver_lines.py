@@ -1,6 +1,6 @@
 """What a driver says to its worker beside events. It is not trusted: every line is looked at before it is believed."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
@@ -8,6 +8,8 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.quantities import Count
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Place = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+Signal = Annotated[int, Field(ge=1, le=64)]
 Short = Annotated[str, StringConstraints(max_length=4000)]
 
 
@@ -27,6 +29,7 @@ class Taken(Line):
     """The agent has a message."""
 
     message: Name
+    refusal: ClassVar[None] = None
 
 
 class Refused(Line):
@@ -34,6 +37,11 @@ class Refused(Line):
 
     message: Name
     reason: Short = ""
+
+    @property
+    def refusal(self) -> str:
+        """Why not."""
+        return self.reason or "the agent did not take it"
 
 
 class Turn(Line):
@@ -55,8 +63,10 @@ class Ask(Line):
 class TranscriptLine(Line):
     """The session is in this file, as far as it has come."""
 
-    path: Name
+    path: Place
     session_id: Name
+    keep: bool = True
+    """False: it is only named, for the case that the driver can't do so again."""
 
 
 class Result(Line):
@@ -64,6 +74,7 @@ class Result(Line):
 
     error_type: Short | None = None
     error: str = ""
+    signal: Signal | None = None
     turns: Count = 1
     final_output: str | None = None
     stop_reason: Short | None = None

@@ -1,9 +1,11 @@
 """What a driver is started with, and what its result means."""
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any, cast, get_args
 
 from sandherd.contracts.delivery import InboxMessage
@@ -56,6 +58,11 @@ class Around:
     herd: Herd | None = None
     """The herd's own tools, if the agent is offered them."""
 
+    async def keep_what_is_left(self, path: Path, session: str) -> None:
+        """Put by the session of a driver that has not ended in order: it may hold more than when it was last named."""
+        if os.path.exists(path):  # noqa: PTH110  # that of a path raises for what is none
+            await self.keep(path, session)
+
     async def offer(self, ask: Callable[[str, int], Awaitable[Answer]], turn: Callable[[], int]) -> None:
         """Let the agent use them; what it asks a person goes by `ask`."""
         if self.herd is not None:
@@ -91,9 +98,11 @@ def outcome(result: Result, session: str | None, *, stopped: bool, memory_kills:
     ended = Ended(
         error_type=cast("FailureType | None", failure),
         error=result.error or ("" if failure is None else "the agent's program says that it failed"),
+        signal=result.signal if failure == "signal" else None,
         turns=result.turns,
         final_output=result.final_output,
         stop_reason=result.stop_reason,
         session_id=result.session_id or session,
     )
-    return for_memory(ended) if failure == "signal" and memory_kills else ended
+    killed = failure == "signal" and ended.signal in {None, SIGKILL}
+    return for_memory(ended) if killed and memory_kills else ended

@@ -13,6 +13,8 @@ from sandherd_worker.harnesses.cutting import Allowance, Cut
 from sandherd_worker.redaction import Redactor, StreamRedactor
 
 CHUNK_BYTES: Final = 64 * 1024
+_PIECE: Final = CHUNK_BYTES // 4
+"""How many characters of the end are shown together; few enough to fit an answer of the history whole."""
 _LINGER: Final = 0.05
 """How long output waits for more of it, in seconds, once some has gone out."""
 _RATE: Final = 4 * 1024 * 1024
@@ -79,7 +81,8 @@ class Output:
         else:
             end = self._cut.end(self._redactor)
             self.length += self._cut.left_out
-            await self._tell(end)
+            for start in range(0, len(end), _PIECE):
+                await self._tell(end[start : start + _PIECE])
 
     async def _take(self, data: bytes) -> None:
         if self._cut is not None:

@@ -111,7 +111,7 @@ async def launch(program: Program, reaper: Reaper) -> Running:
             preexec_fn=lambda: _prepare(writing),  # noqa: PLW1509  # two system calls, no lock can be held
             start_new_session=True,
         )
-    except BaseException:
+    except BaseException:  # whatever it was goes on, but leaves no descriptor behind
         os.close(reading)
         raise
     finally:

@@ -64,7 +64,9 @@ class HerdTools:
         if found is not None and not found.peers:
             raise CallRefusedError(f"no agent works in {recipient} now; list_peers tells in which")
         message = new_name("msg")
-        await agent.say(AgentMessageSent(turn=agent.turn(), recipient=recipient, content=content, message_id=message))
+        sent = AgentMessageSent(turn=agent.turn(), recipient=recipient, content=content, message_id=message)
+        if not await agent.say(sent):
+            raise CallRefusedError("content: this can't be sent as it is, and nobody was told it")
         return f"{message} is on its way to {recipient}. An answer, if there is one, comes as a message to you."
 
     async def _list(self) -> str:

@@ -128,7 +128,7 @@ class Instance:
                 return await lead(key)
             except (*FOR_NOW, LeaseLostError):
                 raise
-            except Exception as error:
+            except Exception as error:  # noted for the history, and raised again
                 self._world.unforeseen(f"leading {key}", error)
                 raise
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final
 
 import psutil
 
-from sandherd_worker.processes import SANDBOX_VARIABLE
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.worker.conformance.acts import Act, Edit, Hear, Recall, Run, Say
 from tests.models import anthropic_answers as claudes
@@ -78,15 +77,7 @@ class Adapter:
 
     def processes(self) -> list[psutil.Process]:
         """All living processes of its sandbox but the worker, however far they have gone."""
-        mark = f"{SANDBOX_VARIABLE}={self.sandbox.name}".encode()
-        worker = self.sandbox.process.pid if self.sandbox.process.returncode is None else None
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != worker:
-                    found.append(psutil.Process(int(entry.name)))
-            except (OSError, psutil.NoSuchProcess):
-                continue
+        found: list[psutil.Process] = self.sandbox.processes()
         return found
 
     def victim(self, which: str) -> psutil.Process:
@@ -150,12 +141,16 @@ class Acp(Program):
     edits_with = "edit"
     victims: ClassVar[dict[str, str]] = {"driver": "sandherd_drivers.acp", "program": SCRIPTED_ACP.name}
     hears_mid_turn = False
-    stopped_as = "cancelled"  # the protocol's own word
     keeps_session = False
     _calls = 0
 
     def harness(self) -> dict[str, Any]:
-        return {"kind": "acp", "argv": [str(interpreter("acp")), str(SCRIPTED_ACP)]}
+        return {"kind": "acp", "argv": [str(interpreter("acp")), str(SCRIPTED_ACP), "forks"]}
+
+    def variables(self) -> dict[str, str]:
+        kept = self.sandbox.log.parent / "sessions"  # where every sandbox of the test finds it
+        kept.mkdir(exist_ok=True)
+        return {"SCRIPTED_SESSIONS": str(kept)}
 
     def lines(self, act: Act) -> list[str]:
         self._calls += 1

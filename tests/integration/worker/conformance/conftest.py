@@ -1,11 +1,9 @@
 """One sandbox with an agent of each kind, and what the tests of all kinds ask of it."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psutil
 import pytest
 
 from sandherd.bus.connection import Bus
@@ -13,7 +11,9 @@ from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
 from sandherd.stack.broker import Broker
+from spawner.runtimes.cgroups import find
 from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapter
+from tests.integration.worker.conformance.groups import Group
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -27,19 +27,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 async def agent(kind: str, sandbox: Any) -> AsyncIterator[Adapter]:
-    """An agent of this kind; what is left of it at the test's end is killed."""
+    """An agent of this kind."""
     async with adapter(kind, sandbox) as made:
         yield made
-        if sandbox.process is not None:
-            _end(made)
 
 
-def _end(agent: Adapter) -> None:
-    with suppress(ProcessLookupError):
-        agent.sandbox.process.kill()
-    for process in agent.processes():
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+@pytest.fixture
+async def group(eventually: Any) -> AsyncIterator[Group]:
+    """The control groups of one sandbox; at the end all that is in them is killed."""
+    groups = find(f"sandherd-{new_name('test')}")
+    if groups.memory is None or groups.freezer is None:
+        groups.close()
+        pytest.skip("this host lets us make no control group that holds memory, or none that freezes")
+    group = Group(groups, "sandbox")
+    yield group
+    await eventually(group.end, "the group is gone")
+    groups.close()
 
 
 @pytest.fixture

@@ -1,0 +1,39 @@
+"""One stack for all tests of real agents on the whole line."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.drivers.toolchains import UV, interpreter
+from tests.e2e.line import SANDHERD, Line
+
+
+@pytest.fixture(scope="session")
+def line_home() -> Iterator[Path]:
+    """The home of a stack that runs, with the SDKs that are installed already; acp's is not."""
+    home = Path(tempfile.mkdtemp(prefix="agents-"))
+    (home / "toolchains").mkdir()
+    for kind in ("claude", "openhands"):
+        (home / "toolchains" / kind).symlink_to(interpreter(kind).parent.parent)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
+    command = [str(SANDHERD), "--home", str(home)]
+    try:
+        subprocess.run([*command, "up"], env=environment, check=True, capture_output=True)
+        yield home
+    finally:
+        subprocess.run([*command, "down"], env=environment, check=False, capture_output=True)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+async def line(line_home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
+    """The stack, and the command; `make` may have put uv where only it looks."""
+    monkeypatch.setenv("PATH", os.pathsep.join((os.environ["PATH"], str(UV))))
+    line = Line(line_home)
+    yield line
+    await line.leave()

@@ -1,0 +1,70 @@
+"""An agent behind the Agent Client Protocol as a user has it, from the installation of what it needs on."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.line import HOLD, Line
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.agents,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("line"),
+]
+
+AGENT = Path(__file__).parents[1] / "drivers" / "acp" / "scripted_agent.py"
+
+
+def acp(*options: str) -> list[str]:
+    """What a user writes behind the task; the agent happens to be written with what the toolchain has."""
+    agent = ["--", "/sandbox/toolchains/acp/bin/python", "scripted_agent.py"]
+    return ["--harness", "acp", "--file", str(AGENT), *options, *agent]
+
+
+async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(line: Line) -> None:
+    """The task fails to start; that command is run as it stands, and then the same task is done."""
+    shutil.rmtree(line.home / "toolchains" / "acp", ignore_errors=True)
+    ran = await line("run", "say hello", *acp())
+    assert ran.status == 1
+    assert "`sandherd harness install acp` does it (start)" in ran.out
+    assert "sandherd harness install acp" in (await line("tasks", "get", ran.out.split()[0])).said()
+    (await line("harness", "install", "acp")).said()
+    listed = (await line("harness", "list", "-o", "json")).document()
+    states = {one["harness"]: one["state"] for one in listed}
+    assert states["acp"] == "installed"
+    assert "absent" not in states.values()
+    assert "agent.message            hello" in (await line("run", "say hello", *acp())).said()
+
+
+async def test_it_is_asked_spoken_to_and_ended(line: Line) -> None:
+    """Leave is granted and denied; what it writes is told with its diff; a message waits for the end of the turn.
+
+    An interrupt stops the turn and keeps the session, and ending the sandbox leaves nothing running.
+    """
+    (await line("harness", "install", "acp")).said()
+    steps = [
+        "may one touch",
+        "may two touch",
+        "write /sandbox/work/made.txt words",
+        "tool t1 execute",
+        f"sh t1 {HOLD}",
+    ]
+    options = acp("--ask", "execute", "--linger", "600")
+    async with line.given("\n".join(steps), *options) as given:
+        for verdict in ("grant", "deny"):
+            asked = await given.asked("execute")
+            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"])).said()
+        await given.event("agent.message", content="[yes]")
+        await given.event("agent.message", content="[no]written")
+        await given.appears("began")
+        edited = (await given.event("agent.file_edited", file_path="made.txt"))["data"]
+        assert "+words" in edited["full_diff"]
+        assert (await given.send("say Stopped.", "--interrupt"))["state"] == "acknowledged"
+        await given.event("agent.completed", final_output="Stopped.")
+        assert (await given.send("prompts"))["state"] == "acknowledged"
+        await given.event("agent.turn_completed", count=3)
+        assert "may one touch" in (await given.events("agent.message"))[-1]["data"]["content"]
+        (await line("sandboxes", "terminate", await given.sandbox())).said()
+        await given.gone()

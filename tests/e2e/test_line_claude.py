@@ -1,0 +1,153 @@
+"""Claude as a user has it: the command, the stack, a sandbox, the real SDK; only the model is scripted."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.line import HOLD, Given, Line
+from tests.models.anthropic import AnthropicModel, Request, anthropic_model
+from tests.models.anthropic_answers import Answer, Failure, calls, says
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.agents,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("line"),
+]
+
+KEY = "sk-ant-scripted-0123456789"
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[AnthropicModel]:
+    """A model that answers by a script."""
+    async with anthropic_model() as model:
+        yield model
+
+
+def claude(model: AnthropicModel, *options: str) -> list[str]:
+    """What a user writes behind the task."""
+    env = (f"ANTHROPIC_BASE_URL={model.url}", "CLAUDE_CODE_MAX_RETRIES=0")
+    given = [word for item in env for word in ("--env", item)]
+    return ["--harness", "claude", *given, "--secret-env", f"ANTHROPIC_API_KEY={KEY}", *options]
+
+
+def until_heard(text: str, model: AnthropicModel, then: Answer) -> Any:
+    """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
+
+    def step(asked: Request) -> Answer:
+        if text in asked.words:
+            return then
+        model.script(step)
+        return calls("Bash", command=f"sleep 0.1  # {len(model.requests)}")
+
+    return step
+
+
+async def test_a_task_is_done_though_the_model_was_too_busy_at_first(line: Line, model: AnthropicModel) -> None:
+    """429 fails the attempt with what it is, and the next one edits and runs: shown as it happens, and stored whole."""
+    edit = calls("Write", file_path="hello.py", content="print('from inside')\n")
+    model.script(Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), says("Ok."))
+    done = await line("run", "Greet", *claude(model, "--attempts", "2"))
+    shown = done.said()
+    for words in ("model_unavailable", "task.retry_scheduled", "+print('from inside')", "│ from inside", "0.0024 $"):
+        assert words in shown
+    assert KEY not in shown
+    task = (await line("tasks", "get", shown.split()[0], "-o", "json")).document()
+    assert (task["attempt"], task["result"]["cost_micro_usd"], task["result"]["final_output"]) == (2, 2400, "Ok.")
+    events = map(json.loads, (await line("events", task["sandbox"], "-o", "json")).said().splitlines())
+    told = [event for event in events if event["source"] == f"/sandherd/sandbox/{task['sandbox']}"]
+    assert [event["sequence"] for event in told] == list(range(1, len(told) + 1))
+    kinds = [event["type"].removeprefix("agent.") for event in told]
+    for kind in ("turn_started", "tool_use", "tool_completed", "file_edited", "usage", "turn_completed", "completed"):
+        assert kind in kinds
+    (edited,) = [event["data"] for event in told if event["type"] == "agent.file_edited"]
+    assert (edited["file_path"], edited["change_type"]) == ("hello.py", "created")
+    assert "+print('from inside')" in edited["full_diff"]
+
+
+async def test_a_message_comes_in_the_middle_and_the_task_is_called_off(line: Line, model: AnthropicModel) -> None:
+    """The model is shown it in the same turn; what is called off leaves its transcript under its session's name."""
+    model.script(until_heard("mind the gap", model, calls("Bash", command=HOLD)))
+    async with line.given("Work", *claude(model)) as given:
+        await given.event("agent.tool_completed")
+        receipt = await given.send("mind the gap")
+        assert receipt["state"] == "acknowledged"
+        assert "mind the gap" in model.requests[-1].words
+        await given.appears("began")
+        assert await given.events("agent.turn_completed") == []
+        await given.event("message.acknowledged", message_id=receipt["message"])
+        (await line("tasks", "cancel", given.task, "--reason", "enough")).said()
+        await given.gone()
+        assert (await given.herd.task(given.task)).state == "cancelled"
+        assert model.requests[0].session in await given.sessions()
+
+
+async def test_leave_is_asked_given_and_denied(line: Line, model: AnthropicModel) -> None:
+    """What is granted is done, what is denied is not, and the model is told why. An interrupt keeps the session."""
+    model.script(
+        calls("Bash", command="touch granted"),
+        calls("Bash", command="touch denied"),
+        lambda asked: calls("Read", file_path="granted") if "not that one" in asked.words else says("It was not told."),
+        calls("Bash", command=HOLD),
+        says("Stopped."),
+        says("Again."),
+    )
+    async with line.given("Work", *claude(model, "--ask", "Bash", "--linger", "600")) as given:
+        await answer(given, "granted", "grant")
+        await answer(given, "denied", "deny", "--reason", "not that one")
+        await answer(given, "began", "grant")
+        work = (await given.appears("began")).parent
+        assert ((work / "granted").exists(), (work / "denied").exists()) == (True, False)
+        assert (await given.send("hold on", "--interrupt"))["state"] == "acknowledged"
+        await given.event("agent.completed", final_output="Stopped.")
+        assert (await given.send("and now?"))["state"] == "acknowledged"
+        await given.event("agent.message", content="Again.")
+        stops = [event["data"]["stop_reason"] for event in await given.events("agent.turn_completed")]
+        assert stops == ["interrupted", "end_turn", "end_turn"]
+        assert "Stopped." in model.requests[-1].words
+        assert {asked.session for asked in model.requests} == {model.requests[0].session}
+
+
+async def answer(given: Given, word: str, verdict: str, *options: str) -> None:
+    """Wait until the agent asks for a command with this word, and answer."""
+    asked = await given.asked("Bash")
+    assert word in asked["input"]["command"]
+    (await given.line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).said()
+
+
+async def test_a_program_that_is_killed_has_one_end(line: Line, model: AnthropicModel) -> None:
+    """By kill -9 in its sandbox: one failure that says so, and nothing runs on, not even what had run away."""
+    model.script(calls("Bash", command=f"(setsid sleep 4716 &); {HOLD}"))
+    async with line.given("Work", *claude(model)) as given:
+        await given.appears("began")
+        (program,) = [one for one in await given.processes() if one.name() == "claude"]
+        program.kill()
+        await given.gone()
+        (failed,) = await given.events("agent.completed", "agent.failed")
+        assert failed["data"]["error_type"] == "signal"
+        task = (await line("tasks", "get", given.task, "-o", "json")).document()
+        assert (task["state"], task["error_type"], task["attempt"]) == ("failed", "signal", 1)
+
+
+async def test_a_wrong_key_is_told_as_one(line: Line, model: AnthropicModel) -> None:
+    """By the command and by the task, which is not tried again."""
+    model.script(Failure(status=401, message="invalid x-api-key"))
+    ran = await line("run", "Work", *claude(model))
+    assert ran.status == 1
+    assert "Fix external API key (model_refused)" in ran.out
+    shown = (await line("tasks", "get", ran.out.split()[0])).said()
+    assert "Invalid API key" in shown
+    assert "model_refused" in shown
+    assert len(model.requests) == 1
+
+
+async def test_no_server_at_the_models_address_may_pass(line: Line) -> None:
+    """Nobody listens there: the agent's own words, and the class that is tried again."""
+    async with anthropic_model() as away:
+        pass
+    ran = await line("run", "Work", *claude(away, "--attempts", "1"))
+    assert ran.status == 1
+    assert "(model_unavailable)" in ran.out

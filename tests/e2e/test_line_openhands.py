@@ -1,0 +1,105 @@
+"""OpenHands as a user has it: the command, the stack, a sandbox, the real SDK and terminal; only the model is scripted.
+
+Each start is seconds of work for a whole core, so that a test is a longer story here.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.line import HOLD, Line
+from tests.models.openai import OpenAIModel, Request, openai_model
+from tests.models.openai_answers import Answer, Failure, calls, says
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.agents,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("line"),
+]
+
+KEY = "sk-scripted-0123456789"
+WORK = "/sandbox/work"
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[OpenAIModel]:
+    """A model that answers by a script."""
+    async with openai_model() as model:
+        yield model
+
+
+def openhands(model: OpenAIModel, *options: str) -> list[str]:
+    """What a user writes behind the task; the prices are those of a model that nobody has a list for."""
+    env = {"LLM_BASE_URL": model.url, "LLM_NUM_RETRIES": "0"}
+    env |= {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
+    given = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
+    key = ["--secret-env", f"LLM_API_KEY={KEY}"]
+    return ["--harness", "openhands", "--model", "openai/scripted", *given, *key, *options]
+
+
+def until_heard(text: str, model: OpenAIModel, then: Answer) -> Any:
+    """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
+
+    def step(asked: Request) -> Answer:
+        if text in asked.words:
+            return then
+        model.script(step)
+        return calls("terminal", command=f"sleep 0.1  # {len(model.requests)}")
+
+    return step
+
+
+async def test_it_edits_runs_hears_and_is_called_off(line: Line, model: OpenAIModel) -> None:
+    """What it does is stored with its diff; a message comes in the middle; its transcript has its session's name."""
+    model.script(
+        calls("file_editor", command="create", path=f"{WORK}/hello.py", file_text="print('from inside')\n"),
+        calls("terminal", command="python3 hello.py"),
+        until_heard("mind the gap", model, calls("terminal", command=HOLD)),
+    )
+    async with line.given("Greet", *openhands(model)) as given:
+        await given.event("agent.tool_completed", count=2)
+        receipt = await given.send("mind the gap")
+        assert receipt["state"] == "acknowledged"
+        assert "mind the gap" in model.requests[-1].words
+        await given.appears("began")
+        assert await given.events("agent.turn_completed") == []
+        await given.event("message.acknowledged", message_id=receipt["message"])
+        edited = (await given.event("agent.file_edited", file_path="hello.py"))["data"]
+        assert "+print('from inside')" in edited["full_diff"]
+        results = [event["data"]["result"] for event in await given.events("agent.tool_result")]
+        assert "from inside" in results[1]
+        (await line("tasks", "cancel", given.task)).said()
+        await given.gone()
+        assert (await given.herd.task(given.task)).state == "cancelled"
+        assert model.requests[0].session in await given.sessions()
+        (spent,) = await given.events("agent.usage")
+        assert spent["data"]["cost_micro_usd"] == 400 * len(model.requests)
+
+
+async def test_leave_is_asked_given_and_denied(line: Line, model: OpenAIModel) -> None:
+    """What is granted is done, what is denied is not, and the model is told why. An interrupt keeps the session.
+
+    A model's server that has too much to do afterwards is an error of that turn; the task is done.
+    """
+    model.script(
+        calls("terminal", command="touch granted"),
+        calls("terminal", command="touch denied"),
+        lambda asked: calls("terminal", command=HOLD) if "not that one" in asked.words else says("It was not told."),
+        says("Stopped."),
+        Failure(status=429, message="too many"),
+    )
+    async with line.given("Work", *openhands(model, "--ask", "terminal", "--linger", "600")) as given:
+        for word, *answer in (("granted", "grant"), ("denied", "deny", "--reason", "not that one"), ("began", "grant")):
+            asked = await given.asked("terminal")
+            assert word in asked["input"]["command"]
+            verdict, *options = answer
+            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).said()
+        work = (await given.appears("began")).parent
+        assert ((work / "granted").exists(), (work / "denied").exists()) == (True, False)
+        assert (await given.send("hold on", "--interrupt"))["state"] == "acknowledged"
+        await given.event("agent.completed", final_output="Stopped.")
+        assert (await given.send("and now?"))["state"] == "acknowledged"
+        assert "LLMRateLimitError" in (await given.event("agent.error"))["data"]["error"]
+        assert {asked.session for asked in model.requests} == {model.requests[0].session}

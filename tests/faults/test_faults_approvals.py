@@ -1,0 +1,130 @@
+"""Leave over the loss of a worker, on a whole stack: one attempt's agent asks, and the next one's has the answer."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandherd.client import Herd
+from sandherd.contracts.commands import Retry, TaskSpec
+from sandherd.contracts.harnesses import AcpHarness, Approvals
+from sandherd.contracts.requests import ApprovalView
+from sandherd.contracts.states import ApprovalState, MessageState, TaskState
+from tests.faults.conftest import PATIENCE, Stack, eventually, worker_pid
+
+ECHO = Path(__file__).parents[1] / "drivers" / "scripted" / "echo_driver"
+
+pytestmark = [pytest.mark.xdist_group("faults"), pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def agent(stack: Stack) -> None:
+    """The echo driver, in the place of an ACP agent's."""
+    toolchain = stack.home / "toolchains" / "acp"
+    python = toolchain / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    shutil.copytree(ECHO, toolchain / "packages" / "echo_driver")
+    packages = '"$(dirname "$0")/../packages"'
+    # The worker starts `sandherd_drivers.acp`; this interpreter has another one of that name.
+    python.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH":{packages}\nexec {sys.executable} -P -m echo_driver\n'
+    )
+    python.chmod(0o755)
+
+
+def task(*lines: str) -> TaskSpec:
+    """A task for the echo driver, which asks for every tool, and is tried twice."""
+    return TaskSpec(
+        text="\n".join(lines),
+        harness=AcpHarness(kind="acp", argv=["agent"], approvals=Approvals(otherwise="ask")),
+        retry=Retry(max_attempts=2, first_delay_seconds=3),
+    )
+
+
+async def waiting(herd: Herd, count: int = 1) -> list[ApprovalView]:
+    """What waits for an answer, once it is so many."""
+
+    async def look() -> list[ApprovalView] | None:
+        found = (await herd.approvals(state=ApprovalState.PENDING)).approvals
+        return found if len(found) == count else None
+
+    return await eventually(look)
+
+
+async def lose(herd: Herd, task: str, sandbox: str, *, known: bool) -> None:
+    """Kill the worker; with `known`, wait until the herd knows that."""
+    pid = worker_pid(sandbox)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+    async def next_attempt() -> bool | None:
+        return (await herd.task(task)).attempt == 2 or None
+
+    if known:
+        await eventually(next_attempt)
+
+
+async def said(herd: Herd, sandbox: str) -> list[str]:
+    stored = herd.events(sandbox=sandbox, types=["agent.message"])
+    return [event.envelope["data"]["content"] async for event in stored]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["when it is known", "at once"])
+async def test_an_answer_given_after_a_worker_was_killed_is_heard_by_the_next_attempt(
+    stack: Stack, known: bool
+) -> None:
+    """Kill -9 while it waits, and an answer before anybody asks again: the next agent has it, and nobody is asked."""
+    async with stack.herd() as herd:
+        name = await herd.submit(task("use Bash", "say done"))
+        [asked] = await waiting(herd)
+        await lose(herd, name, asked.sandbox, known=known)
+        delivery = await herd.grant(asked.sandbox, asked.approval_id, reason="go on", by="ada", timeout=PATIENCE)
+        ended = await asyncio.wait_for(herd.wait(name), PATIENCE)
+        assert (ended.state, ended.attempt, delivery.state) == (TaskState.COMPLETED, 2, MessageState.ACKNOWLEDGED)
+        assert ended.sandbox is not None
+        await stack.whole(herd, ended.sandbox)
+        _, audit = await stack.whole(herd, asked.sandbox)
+        assert audit.missing == 0
+        assert await said(herd, ended.sandbox) == ["Bash granted go on", "done"]
+        views = [view for view in (await herd.approvals()).approvals if view.task == name]
+    assert [(view.state, view.decided_by, view.answer) for view in views] == [
+        (ApprovalState.GRANTED, "ada", delivery.message)
+    ] * 2
+    assert {view.sandbox for view in views} == {asked.sandbox, ended.sandbox}
+
+
+async def test_what_waits_is_shown_once_while_attempts_change(stack: Stack) -> None:
+    """Nobody answers before the next attempt asks: one question is in the list, and an answer to the first decides."""
+    async with stack.herd() as herd:
+        name = await herd.submit(task("use Bash"))
+        [first] = await waiting(herd)
+        await lose(herd, name, first.sandbox, known=True)
+
+        async def asked_again() -> ApprovalView | None:
+            [view] = await waiting(herd)
+            return view if view.sandbox != first.sandbox else None
+
+        second = await eventually(asked_again)
+        await herd.deny(first.sandbox, first.approval_id, reason="not that", timeout=PATIENCE)
+        ended = await asyncio.wait_for(herd.wait(name), PATIENCE)
+        assert (ended.state, ended.sandbox) == (TaskState.COMPLETED, second.sandbox)
+        await stack.whole(herd, second.sandbox)
+        assert await said(herd, second.sandbox) == ["Bash denied not that"]
+
+
+async def test_leave_that_was_used_is_asked_for_anew(stack: Stack) -> None:
+    """The first agent had it before its worker was killed; the second one's question waits for an answer of its own."""
+    async with stack.herd() as herd:
+        name = await herd.submit(task("use Bash", "wait"))
+        [first] = await waiting(herd)
+        await herd.grant(first.sandbox, first.approval_id, timeout=PATIENCE)
+        await lose(herd, name, first.sandbox, known=True)
+        [second] = await waiting(herd)
+        assert second.sandbox != first.sandbox
+        await herd.cancel(name)
+        await asyncio.wait_for(herd.wait(name), PATIENCE)
+        await waiting(herd, 0)

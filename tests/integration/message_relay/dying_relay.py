@@ -1,0 +1,55 @@
+"""A relay that is killed before any of its acts, as if by kill -9."""
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from message_relay.answering import Answering
+from message_relay.approvals import Approvals
+from message_relay.handing import Handing
+from message_relay.inbox import Inbox
+from message_relay.lapsing import Lapsing
+from message_relay.outliving import Outliving
+from message_relay.pumping import Pump
+from message_relay.saying import Saying
+from message_relay.taking import Taking
+from sandherd.bus.connection import Bus
+from sandherd.telemetry.metrics import Meters
+
+
+class Killed(BaseException):
+    """What a kill -9 is to the code that runs."""
+
+
+class Relay:
+    """The relay's parts on a connection that dies before its n-th act."""
+
+    def __init__(self, bus: Bus, acts: int | None) -> None:
+        self._left = acts
+        bus.publish_stored = self._counted(bus.publish_stored)  # type: ignore[method-assign]  # counted
+        bus.request = self._counted(bus.request)  # type: ignore[method-assign]  # counted
+        bus.js.delete_msg = self._counted(bus.js.delete_msg)  # type: ignore[method-assign]  # counted
+        inbox, saying = Inbox(bus), Saying(bus, Meters(CollectorRegistry()))
+        approvals = Approvals(bus)
+        approvals._write = self._counted(approvals._write)  # type: ignore[method-assign]  # all writes
+        outliving = Outliving(bus, approvals)
+        self.answering = Answering(approvals, outliving, saying)
+        self.lapsing = Lapsing(approvals, outliving, self.answering)
+        handing = Handing(bus, approvals, outliving, self.answering)
+        self.taking = Taking(bus, inbox, saying, self.answering, lambda _key: None)
+        self.pump = Pump(bus, inbox, saying, handing, Meters(CollectorRegistry()), check=lambda: None)
+
+    @property
+    def acts_left(self) -> int:
+        """How many more it might have done."""
+        return self._left or 0
+
+    def _counted(self, act: Any) -> Any:
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            if self._left is not None:
+                self._left -= 1
+                if self._left < 0:
+                    raise Killed
+            return await act(*args, **kwargs)
+
+        return counted

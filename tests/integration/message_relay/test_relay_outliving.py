@@ -1,0 +1,345 @@
+"""Approvals that outlive their sandbox, and those that are withdrawn, on a real broker with one relay or two."""
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.subjects import Principal
+
+World = Any
+DELIVERED = ["queued", "delivered", "acknowledged"]
+
+
+class Agent:
+    """A worker's agent: what it is told of its approvals."""
+
+    def __init__(self, world: World, sandbox: str) -> None:
+        self.worker = world.new_worker(sandbox)
+        self.told: list[tuple[str, bool]] = []
+        self.worker.answers = self._hear
+
+    def _hear(self, message: InboxMessage) -> bytes:
+        answer = ApprovalAnswer.model_validate_json(message.content)
+        self.told.append((answer.approval_id, answer.granted))
+        assert message.sandbox == self.worker.sandbox
+        return bytes(self.worker.acknowledge(message))
+
+
+async def at_work(world: World, stack: AsyncExitStack, sandbox: str) -> Agent:
+    agent = Agent(world, sandbox)
+    await stack.enter_async_context(world.worker(sandbox, agent.worker))
+    return agent
+
+
+async def said_of(world: World, approval: str) -> list[str]:
+    events = (await world.stored("approval_id"))[approval]
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    return [event["type"].removeprefix("approval.") for event in events]
+
+
+async def asked(world: World, number: int, approval: str, **more: Any) -> None:
+    """An attempt begins, its agent asks, and the relay has heard it."""
+    await world.attempt(number)
+    await world.ask(f"sbx-{number}", approval, **more)
+    await world.until(lambda: "requested" in world.approvals[approval])
+
+
+async def waits(world: World, approval: str) -> bool:
+    """Whether nothing was said of it but that it was asked, though relays have looked through all of them."""
+    async with world.herd.bus(Principal.MESSAGE_RELAY):
+        marker = f"marker-{approval}"
+        await world.record("sbx-marker")
+        await world.ask("sbx-marker", marker, timeout_seconds=0.0)
+        await world.until(lambda: "expired" in world.approvals[marker])
+    return bool(world.approvals[approval] == ["requested"])
+
+
+@pytest.mark.parametrize("granted", [True, False])
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_an_answer_in_the_gap_is_the_next_attempts(world: World, granted: bool, replicas: int) -> None:
+    """The worker is lost, a person answers, the next attempt asks the same: it is told at once, and nobody is asked."""
+    async with AsyncExitStack() as stack:
+        for _ in range(replicas):
+            await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        await world.lose(1)
+        assert await waits(world, "a1")
+        answer = await world.decide("sbx-1", "a1", granted, answered_by="ada")
+        await world.until_said(answer, "queued")
+        second = Agent(world, "sbx-2")
+        await stack.enter_async_context(world.worker("sbx-2", second.worker))
+        await asked(world, 2, "a2")
+        await world.until_said(answer, "acknowledged")
+        told = (await world.stored())[answer]
+        events = await world.stored("approval_id")
+    word = "granted" if granted else "denied"
+    assert second.told == [("a2", granted)]
+    assert [event["type"].removeprefix("approval.") for event in events["a1"]] == ["requested", word]
+    assert [event["type"].removeprefix("approval.") for event in events["a2"]] == ["requested", word]
+    assert (events["a2"][1]["data"]["answer"], events["a2"][1]["data"]["by"]) == (answer, "ada")
+    assert {event["subject"] for event in told} == {"sbx-1"}
+    assert [event["type"].removeprefix("message.") for event in told] == DELIVERED
+
+
+@pytest.mark.parametrize("answered", ["a1", "a2"])
+async def test_what_is_asked_again_is_one_question(world: World, answered: str) -> None:
+    """While the first waits, the second takes its place, and an answer to either is heard by the second's agent."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        await world.lose(1)
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2")
+        await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
+        answer = await world.decide("sbx-1" if answered == "a1" else "sbx-2", answered)
+        await world.until_said(answer, "acknowledged")
+        late = await world.decide("sbx-2" if answered == "a1" else "sbx-1", "a2" if answered == "a1" else "a1")
+        await world.until_said(late, "rejected")
+        events, rejected = await world.stored("approval_id"), (await world.stored())[late]
+    assert second.told == [("a2", True)]
+    assert await said_of(world, "a2") == ["requested", "granted"]
+    ended = events["a1"][1]["data"]
+    assert (ended["outcome"], ended["reason"]) == ("asked_again", "asked again in sbx-2 as a2")
+    assert rejected[0]["data"]["code"] == "conflict"
+    assert "approval a2 of sbx-2 was granted" in rejected[0]["data"]["reason"]
+
+
+async def test_leave_that_was_used_is_asked_for_anew(world: World) -> None:
+    """The agent had the answer before it was lost: the next one's question waits for an answer of its own."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        async with world.worker("sbx-1", Agent(world, "sbx-1").worker):
+            await asked(world, 1, "a1")
+            await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+        await world.lose(1)
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2")
+        assert await waits(world, "a2")
+        assert second.told == []
+        await world.until_said(await world.decide("sbx-2", "a2", False), "acknowledged")
+    assert second.told == [("a2", False)]
+
+
+async def test_leave_that_an_agent_may_have_got_is_asked_for_anew(world: World, monkeypatch: Any) -> None:
+    """It was handed over, and the worker was lost before it could say what came of it: never a second time."""
+    monkeypatch.setattr("message_relay.pumping.RECEIPT_WITHIN", 0.2)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        first = world.new_worker("sbx-1")
+        first.answers = lambda _: None
+        async with world.worker("sbx-1", first):
+            await asked(world, 1, "a1")
+            answer = await world.decide("sbx-1", "a1")
+            await world.until(lambda: answer in first.handed)
+        await world.lose(1)
+        await world.until_said(answer, "rejected")
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2")
+        assert await waits(world, "a2")
+    assert second.told == []
+
+
+async def test_an_answer_that_a_dead_worker_was_to_have_is_the_next_attempts(world: World, monkeypatch: Any) -> None:
+    """The broker has not noticed yet that it was killed: it is asked whether it is there, and handed nothing."""
+    monkeypatch.setattr("message_relay.pumping.RECEIPT_WITHIN", 0.2)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        dead = world.new_worker("sbx-1")
+        dead.dead = True
+        async with world.worker("sbx-1", dead):
+            answer = await world.decide("sbx-1", "a1")
+            await world.until(lambda: dead.knocked > 0)
+            await world.lose(1)
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2")
+        await world.until_said(answer, "acknowledged")
+    assert (dead.handed, second.told) == ([], [("a2", True)])
+
+
+async def test_an_answer_that_a_recovering_worker_refuses_is_the_next_attempts(world: World) -> None:
+    """It came when the agent was gone and its sandbox was not known to be lost: that is no end of it."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        recovering = world.new_worker("sbx-1")
+        recovering.answers = recovering.is_gone
+        async with world.worker("sbx-1", recovering):
+            answer = await world.decide("sbx-1", "a1")
+            await world.until(lambda: answer in recovering.handed)
+            assert "rejected" not in world.said[answer]
+        await world.lose(1)
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2")
+        await world.until_said(answer, "acknowledged")
+    assert second.told == [("a2", True)]
+    assert world.said[answer][-2:] == ["delivered", "acknowledged"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"tool": "Write"}, {"input": {"command": "rm -r"}}, {"input": {"command": "rm", "cwd": "."}}],
+    ids=["tool", "input", "more input"],
+)
+async def test_another_question_is_another_approval(world: World, other: dict[str, Any]) -> None:
+    """Another tool or another input needs leave of its own, and the first waits on for whoever asks that."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        await world.lose(1)
+        answer = await world.decide("sbx-1", "a1")
+        await world.until_said(answer, "queued")
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2", **other)
+        assert await waits(world, "a2")
+        assert (second.told, world.said[answer]) == ([], ["queued"])
+        await world.ask("sbx-2", "a3")
+        await world.until_said(answer, "acknowledged")
+    assert second.told == [("a3", True)]
+
+
+async def test_its_own_sandbox_in_a_path_is_no_difference(world: World) -> None:
+    """Where agents see the host's paths, each attempt's work lies in another folder."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1", input={"path": "/herd/sbx-1/work/a.txt"})
+        await world.lose(1)
+        await world.until_said(await world.decide("sbx-1", "a1"), "queued")
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a2", input={"path": "/herd/sbx-2/work/a.txt"})
+        await world.until(lambda: second.told == [("a2", True)])
+
+
+async def test_it_waits_over_an_attempt_that_does_not_ask(world: World) -> None:
+    """Two workers are lost, the second before its agent has asked: the third's has the answer of the first's."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        await world.lose(1)
+        answer = await world.decide("sbx-1", "a1")
+        await world.until_said(answer, "queued")
+        await world.attempt(2)
+        await world.lose(2)
+        third = await at_work(world, stack, "sbx-3")
+        await asked(world, 3, "a3")
+        await world.until_said(answer, "acknowledged")
+    assert third.told == [("a3", True)]
+
+
+async def test_an_answer_goes_on_to_the_attempt_after_the_next(world: World) -> None:
+    """The second attempt had it decided, but its worker was lost before it was told; the third is."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        await world.lose(1)
+        answer = await world.decide("sbx-1", "a1")
+        await asked(world, 2, "a2")
+        await world.until(lambda: world.approvals["a2"] == ["requested", "granted"])
+        await world.lose(2)
+        third = await at_work(world, stack, "sbx-3")
+        await asked(world, 3, "a3")
+        await world.until_said(answer, "acknowledged")
+        assert await said_of(world, "a3") == ["requested", "granted"]
+    assert third.told == [("a3", True)]
+
+
+@pytest.mark.parametrize("state", ["failed", "completed", "cancelled"])
+async def test_what_waits_is_over_with_its_task(world: World, state: str) -> None:
+    """What nobody answered expires, and what was answered for nobody is rejected, with the reason."""
+    async with world.relay().running():
+        await asked(world, 1, "a1")
+        await world.ask("sbx-1", "a2", tool="Write")
+        await world.until(lambda: "requested" in world.approvals["a2"])
+        await world.lose(1)
+        answer = await world.decide("sbx-1", "a1")
+        await world.until_said(answer, "queued")
+        assert await waits(world, "a2")
+        await world.record_task(state=state, attempt=2, previous={"sandbox": "sbx-1"})
+        await world.until(lambda: world.approvals["a2"] == ["requested", "expired"])
+        await world.until_said(answer, "rejected")
+        late = await world.decide("sbx-1", "a2")
+        await world.until_said(late, "rejected")
+        events, messages = await world.stored("approval_id"), await world.stored()
+    assert events["a2"][1]["data"]["outcome"] == "ended"
+    reason = "sandbox sbx-1 is terminated (worker_lost): attempt 1 of task-1 is over"
+    assert messages[answer][-1]["data"]["reason"] == messages[late][0]["data"]["reason"] == reason
+
+
+async def test_its_own_time_out_holds_in_the_gap(world: World) -> None:
+    """Unanswered, it expires with its default; the next attempt's is asked anew, with a time-out of its own."""
+    async with world.relay().running():
+        await asked(world, 1, "a1", timeout_seconds=1.0, on_timeout="deny")
+        await world.lose(1)
+        await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
+        await asked(world, 2, "a2", timeout_seconds=600.0)
+        assert await waits(world, "a2")
+        assert (await world.stored("approval_id"))["a1"][1]["data"]["outcome"] == "denied"
+
+
+async def test_another_life_of_the_task_asks_anew(world: World) -> None:
+    """A name that comes again is another task: what was asked and answered for the first is nothing to it."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        await world.lose(1)
+        await world.until_said(await world.decide("sbx-1", "a1"), "queued")
+        second = await at_work(world, stack, "sbx-2")
+        await world.attempt(2, life="l2")
+        await world.ask("sbx-2", "a2")
+        assert await waits(world, "a2")
+    assert second.told == []
+
+
+async def test_what_an_agent_waits_for_no_more_is_over(world: World) -> None:
+    """It expires as withdrawn, with the reason, at once; an answer that comes later is refused with it."""
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        await world.ask("sbx-1", "a1")
+        await world.withdraw("sbx-1", "a1")
+        await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
+        late = await world.decide("sbx-1", "a1")
+        await world.until_said(late, "rejected")
+        approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[late]
+    ended = approvals["a1"][1]["data"]
+    assert (ended["outcome"], ended["reason"]) == ("withdrawn", "its turn is over")
+    assert rejected["data"]["code"] == "conflict"
+    assert rejected["data"]["reason"].startswith("approval a1 of sbx-1 was withdrawn at ")
+    assert rejected["data"]["reason"].endswith(": its turn is over")
+    assert worker.handed == []
+
+
+async def test_what_is_withdrawn_is_not_the_next_attempts(world: World) -> None:
+    """Answered or not: the agent took its question back, and whoever asks the same later asks anew."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(world.relay().running())
+        await asked(world, 1, "a1")
+        answer = await world.decide("sbx-1", "a1")
+        await world.until_said(answer, "queued")
+        await world.withdraw("sbx-1", "a1")
+        await world.ask("sbx-1", "a2", tool="Write")
+        await world.withdraw("sbx-1", "a2")
+        await world.until(lambda: world.approvals["a2"] == ["requested", "expired"])
+        await world.lose(1)
+        await world.until_said(answer, "rejected")
+        second = await at_work(world, stack, "sbx-2")
+        await asked(world, 2, "a3")
+        await world.ask("sbx-2", "a4", tool="Write")
+        assert await waits(world, "a3")
+        assert await waits(world, "a4")
+    assert second.told == []
+
+
+async def test_nobody_withdraws_for_another(world: World) -> None:
+    """The same name in another sandbox is another approval; and what is answered stays so."""
+    await world.record("sbx-1")
+    await world.record("sbx-2")
+    async with world.relay().running(), world.worker("sbx-1"):
+        await world.ask("sbx-1", "a1")
+        await world.until(lambda: "requested" in world.approvals["a1"])
+        await world.withdraw("sbx-2", "a1")
+        await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+        await world.withdraw("sbx-1", "a1")
+        assert not await waits(world, "a1")
+    assert world.approvals["a1"] == ["requested", "granted"]

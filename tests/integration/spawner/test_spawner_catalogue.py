@@ -1,0 +1,38 @@
+"""What can be asked of a herd, told to whoever asks: runtimes, profiles, limits and harnesses."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from sandherd.contracts.requests import ListRuntimes, Profile
+from sandherd.contracts.specs import Limits
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from spawner.runtimes.contract import Capabilities, Isolation, Runtime
+from tests.integration.spawner.played import access_room
+
+P = Principal
+MIB = 1024 * 1024
+
+
+async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
+    """Runtimes with what they can do and their limits, profiles, caps and defaults, as this herd is set."""
+    can = Capabilities(isolation=Isolation.BUBBLEWRAP, memory="cgroup", processes="rlimit", can_pause=True)
+    runtime = cast("Runtime", SimpleNamespace(name="process", capabilities=can))
+    settings: dict[str, Any] = {
+        "profiles": {"small": Profile(limits=Limits(memory_mb=128), warm=2)},
+        "runtime_limits": {"process": 4},
+        "caps": Limits(memory_mb=4096, cpu_seconds=60),
+        "max_file_mb": 7,
+    }
+    async with access_room(herd, {"process": runtime}, **settings), herd.bus(P.CLIENT, project="p1") as client:
+        found = await client.ask(ListRuntimes(), "p1")
+    view = found.runtimes[0]
+    assert (view.runtime, view.default, view.isolation, view.limit) == ("process", True, "bubblewrap", 4)
+    assert (view.can_pause, view.memory, view.processes) == (True, "cgroup", "rlimit")
+    assert found.profiles == settings["profiles"]
+    assert (found.caps, found.defaults.memory_mb, found.defaults.cpu_seconds) == (settings["caps"], 2048, 60)
+    assert (found.harnesses, found.max_file_bytes, found.max_attempts) == (
+        ["command", "claude", "openhands", "acp"],
+        7 * MIB,
+        20,
+    )

@@ -1,0 +1,42 @@
+"""Agents of every kind are frozen in the middle of their work, as `pause` does it, and go on where they were."""
+
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import RequestTimeoutError
+from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import WorkerExec
+from sandherd_worker.exits import ExitCode
+from tests.integration.worker.conformance.acts import Run, Say
+from tests.integration.worker.conformance.adapters import Adapter
+from tests.integration.worker.conformance.groups import Group
+
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+
+HOLD = "touch began; until test -e go; do sleep 0.05; done; echo over"
+
+
+async def test_what_was_frozen_goes_on_where_it_was(
+    agent: Adapter, sandbox: Any, group: Group, eventually: Any
+) -> None:
+    """Frozen it says nothing and answers nobody, though it might go on; then the same turn comes to its end."""
+    agent.begins(Run(HOLD), Say("Done."))
+    await sandbox.start(HEARTBEAT_INTERVAL="0.2")
+    group.take_in(sandbox.process.pid)
+    await eventually((sandbox.work / "began").exists, "the agent is at it")
+    await eventually(group.freeze, "it stands still")
+    (sandbox.work / "go").touch()
+    before = len(await sandbox.events())
+    with pytest.raises(RequestTimeoutError):
+        await sandbox.desk.bus.ask(
+            WorkerExec(exec=new_name("exc"), command=["true"]), "default", sandbox=sandbox.name, timeout=2
+        )
+    assert len(await sandbox.events()) == before
+    group.thaw()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    (end,) = await sandbox.events("completed", "failed")
+    assert (end.type, len(await sandbox.events("turn_completed"))) == ("agent.completed", 1)
+    assert "Done." in [event.data.content for event in await sandbox.events("message")]
+    assert await sandbox.events("stream_error", "error") == []
+    assert agent.processes() == []

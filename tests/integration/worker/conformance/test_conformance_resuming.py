@@ -1,0 +1,121 @@
+"""A new task goes on from the session of an earlier one, with every kind of agent that has sessions."""
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from sandherd.contracts.names import new_name
+from sandherd.contracts.resume import Resume
+from sandherd_worker.exits import ExitCode
+from tests.integration.worker.conformance.acts import Edit, Recall, Run, Say
+from tests.integration.worker.conformance.adapters import Adapter
+
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+
+SECRET = "correct-horse-battery"
+
+
+async def left(agent: Adapter, sandbox: Any, **fields: Any) -> dict[str, Any]:
+    """What the task that has just ended can be gone on with from, as a client would name it."""
+    ended = (await sandbox.events("completed", "failed"))[-1].data
+    saved = [event.data for event in await sandbox.events("transcript_saved") if event.data.session_id]
+    if saved:
+        assert {one.session_id for one in saved} == {ended.session_id}
+    known = {"task": "task-1", "attempt": 1, "sandbox": sandbox.name, "harness": agent.kind}
+    transcript = saved[-1].artifact if saved else None
+    resume = Resume.model_validate({**known, "session_id": ended.session_id, "transcript": transcript, **fields})
+    return resume.model_dump(mode="json")
+
+
+async def packed(sandbox: Any, *names: str) -> Any:
+    """An archive of these files of the work tree, put by as a worker does."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name in names:
+            archive.add(sandbox.work / name, name)
+    return (await sandbox.put_aside(content.getvalue())).model_dump()
+
+
+def move(sandbox: Any, home: Path) -> None:
+    """Another sandbox, in which nothing is yet."""
+    sandbox.name = new_name("sbx")
+    sandbox.work, sandbox.state = home / "work", home / "state"
+    sandbox.work.mkdir(parents=True)
+    sandbox.state.mkdir()
+
+
+@pytest.mark.parametrize("fork", [False, True], ids=["resumed", "forked"])
+async def test_a_task_goes_on_from_an_earlier_session(agent: Adapter, sandbox: Any, tmp_path: Path, fork: bool) -> None:
+    """It knows what was said there; the same session goes on, or another with the same beginning."""
+    if agent.kind == "command":
+        with pytest.raises(ValidationError, match="Input should be 'claude', 'openhands' or 'acp'"):
+            Resume.model_validate({"task": "t", "attempt": 1, "sandbox": "s", "harness": "command", "session_id": "x"})
+        return
+    agent.begins(Edit("pelican.txt", "one"), Say("Done."), secrets={"KEY": SECRET})
+    assert await sandbox.run() == ExitCode.DRAINED
+    first = await left(agent, sandbox, fork=fork)
+    assert SECRET not in str(first)
+    move(sandbox, tmp_path / "second")
+    agent.begins(Recall(), Say("Well."), resume=first)
+    assert await sandbox.run() == ExitCode.DRAINED
+    completed = (await sandbox.event("completed")).data
+    assert (completed.session_id == first["session_id"]) is not fork
+    assert await agent.remembers("pelican.txt")
+    second = await left(agent, sandbox)
+    assert (second["session_id"] == first["session_id"]) is not fork
+
+
+async def test_a_fork_leaves_the_session_that_it_comes_from(agent: Adapter, sandbox: Any, tmp_path: Path) -> None:
+    """Who goes on from the old one knows nothing of the fork; who goes on from the fork knows both."""
+    if agent.kind == "command":
+        return
+    agent.begins(Edit("pelican.txt", "one"), Say("Done."))
+    assert await sandbox.run() == ExitCode.DRAINED
+    old = await left(agent, sandbox)
+    move(sandbox, tmp_path / "fork")
+    agent.begins(Edit("heron.txt", "two"), Say("Done."), resume={**old, "fork": True})
+    assert await sandbox.run() == ExitCode.DRAINED
+    fork = await left(agent, sandbox)
+    for name, resume, knows in (("old", old, False), ("new", fork, True)):
+        move(sandbox, tmp_path / name)
+        agent.begins(Recall(), Say("Well."), resume=resume)
+        assert await sandbox.run() == ExitCode.DRAINED
+        assert (await sandbox.event("completed")).data.session_id == resume["session_id"]
+        assert await agent.remembers("pelican.txt")
+        assert await agent.remembers("heron.txt") is knows
+
+
+async def test_an_earlier_work_tree_is_there_when_the_agent_begins(
+    agent: Adapter, sandbox: Any, tmp_path: Path
+) -> None:
+    """Below the files that the new task was given; nothing of it is told as a change."""
+    if agent.kind == "command":
+        return
+    agent.begins(Run("mkdir src; echo old >src/a; echo old >b"), Say("Done."))
+    assert await sandbox.run() == ExitCode.DRAINED
+    resume = await left(agent, sandbox, work=await packed(sandbox, "src/a", "b"))
+    move(sandbox, tmp_path / "second")
+    agent.begins(Run("cat src/a b >c"), Say("Well."), resume=resume, files={"b": "new\n"})
+    assert await sandbox.run() == ExitCode.DRAINED
+    assert (sandbox.work / "c").read_text() == "old\nnew\n"
+    assert {event.data.file_path for event in await sandbox.events("file_edited")} == {"c"}
+
+
+async def test_a_session_that_is_gone_fails_the_attempt_for_good(agent: Adapter, sandbox: Any) -> None:
+    """Before the agent begins; the failure names the task and what helps, and is none that is tried again."""
+    if agent.kind in {"command", "acp"}:
+        return
+    subject = f"sandherd.v1.artifact.default.{sandbox.name}.art-gone"
+    gone = {"artifact": "art-gone", "subject": subject, "size": 9, "sha256": "0" * 64, "chunks": 1}
+    known = {"task": "task-0", "attempt": 1, "sandbox": sandbox.name, "harness": agent.kind, "session_id": "s-1"}
+    agent.begins(Say("never"), resume={**known, "transcript": gone})
+    assert await sandbox.run() == ExitCode.DRAINED
+    failed = (await sandbox.event("failed")).data
+    assert failed.error_type == "start"
+    assert "the session of task-0" in failed.error
+    assert "begin anew, without `resume`" in failed.error
+    assert await sandbox.events("turn_started") == []

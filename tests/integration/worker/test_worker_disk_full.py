@@ -1,0 +1,181 @@
+"""A worker on a disk that is really full: a small file system of its own, seen by nobody else."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd_worker.exits import ExitCode
+from sandherd_worker.spool_file import scan, segments
+from tests.integration.worker.conformance.acts import Run, Say
+from tests.integration.worker.conformance.adapters import Acp
+
+pytestmark = pytest.mark.faults
+
+MIB = 1024 * 1024
+SIZE = 8 * MIB
+MOUNT = 'mount -t tmpfs -o "size=$1,mode=0700" tmpfs "$2" && mkdir "$2/work" "$2/state" && echo ready && exec cat'
+PRIVATE = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
+ENTER = ["--mount"] if os.geteuid() == 0 else ["--user", "--preserve-credentials", "--mount"]
+TALKS = """
+import json, os
+out = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
+for number in range(10**6):
+    data = {"content": f"{number} " + "x" * 500, "content_length": 500}
+    out.write(json.dumps({"type": "agent.message", "data": data}) + "\\n")
+    out.flush()
+"""
+GREEDY = """
+import subprocess, time
+subprocess.Popen(["/bin/sh", "-c", "while :; do head -c 65536 /dev/zero >>junk; done 2>/dev/null"])
+while os.statvfs(".").f_bavail:
+    time.sleep(0.01)
+"""
+
+
+@dataclass
+class SmallDisk:
+    """A file system of `SIZE` bytes, which lives as long as the process that made it."""
+
+    path: Path
+    holder: asyncio.subprocess.Process
+
+    @property
+    def seen(self) -> Path:
+        """Where it is for those outside."""
+        return Path(f"/proc/{self.holder.pid}/root{self.path}")
+
+    @property
+    def free(self) -> int:
+        """How many bytes it still takes."""
+        found = os.statvfs(self.seen)
+        return found.f_bavail * found.f_frsize
+
+    def spooled(self) -> list[tuple[int, bytes]]:
+        """The events in the spool, each with its number."""
+        found = [scan(path.read_bytes()).records for _, path in segments(self.seen / "state" / "spool")]
+        return [(record.sequence, record.payload) for records in found for record in records if record.sequence]
+
+
+@pytest.fixture
+async def disk(sandbox: Any) -> AsyncIterator[SmallDisk]:
+    """What the sandbox keeps, its work tree and its state, is on a small disk."""
+    path = sandbox.state.parent / "disk"
+    path.mkdir()
+    pipe = asyncio.subprocess.PIPE
+    holder = await asyncio.create_subprocess_exec(
+        "unshare", *PRIVATE, "/bin/sh", "-c", MOUNT, "sh", str(SIZE), str(path), stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stderr is not None
+    if await holder.stdout.readline() != b"ready\n":
+        pytest.skip(f"nobody lets us mount here: {(await holder.stderr.read()).decode()}")
+    sandbox.within = ["nsenter", "--target", str(holder.pid), *ENTER]
+    sandbox.environment |= {"SANDHERD_STATE_DIR": str(path / "state"), "SANDHERD_WORK_DIR": str(path / "work")}
+    yield SmallDisk(path, holder)
+    holder.stdin.close()
+    await holder.wait()
+
+
+async def whole(sandbox: Any) -> list[Any]:
+    """All events that the broker has, once each, without a gap, with every word of the agent from its first."""
+    events = await sandbox.events()
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    said = [event.data.content.split()[0] for event in events if event.type == "agent.message"]
+    assert said == [str(number) for number in range(len(said))]
+    return list(events)
+
+
+def check_end(events: list[Any]) -> None:
+    """The end says that it was the disk."""
+    failed, shutdown = events[-2:]
+    assert [event.type for event in events if event.data.terminal] == ["agent.failed"]
+    assert (failed.type, failed.data.error_type, failed.data.stop_reason) == ("agent.failed", "internal", "disk_full")
+    assert "No space left on device" in failed.data.error
+    assert shutdown.data.reason == "spool"
+
+
+async def test_words_that_fill_the_disk(sandbox: Any, disk: SmallDisk, herd: Any, eventually: Any) -> None:
+    """With the broker away the agent is stopped when the disk is full; all that was kept is brought up, and why."""
+    sandbox.python(TALKS)
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    await herd.kill()
+    await eventually(lambda: any(b"agent.failed" in event for _, event in disk.spooled()[-2:]), "the end is kept")
+    kept = disk.spooled()
+    await herd.restart()
+    assert await sandbox.ended() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    events = await whole(sandbox)
+    check_end(events)
+    assert len(events) >= len(kept) > SIZE // 2 / 2000
+    assert not list((disk.seen / "state" / "spool").glob("*.log"))
+
+
+async def test_an_agent_that_fills_the_disk(sandbox: Any, disk: SmallDisk) -> None:
+    """And takes at once whatever becomes free: it is stopped, and its end is said all the same."""
+    sandbox.python(TALKS.replace("for number", f"{GREEDY}\nfor number", 1))
+    assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    check_end(await whole(sandbox))
+    assert disk.free < 2 * MIB
+    assert not list((disk.seen / "state" / "spool").glob("*.log"))
+
+
+async def test_a_silent_agent_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> None:
+    """It is the worker itself that has something to say and can't: the end says why, and not that it was stopped."""
+    sandbox.task("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600")
+    assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    check_end(await whole(sandbox))
+
+
+@pytest.mark.agents
+async def test_an_agent_below_a_driver_on_a_full_disk(sandbox: Any, disk: SmallDisk) -> None:
+    """It waits in a tool call of its own; it is ended, and it is said for what."""
+    agent = Acp(sandbox)
+    agent.begins(Run("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600"), Say("Done."))
+    assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    check_end(await whole(sandbox))
+    assert agent.processes() == []
+
+
+async def test_an_agent_that_fails_beside_a_disk_that_is_nearly_full(sandbox: Any, disk: SmallDisk) -> None:
+    """Its work is left out, where it would take the room that its end needs; the end is its own."""
+    sandbox.task("head -c 3000000 /dev/urandom >work; echo so be it; exit 3")
+    assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    (failed,) = await sandbox.events("completed", "failed")
+    assert (failed.data.error_type, failed.data.exit_code) == ("exit_status", 3)
+    (saved,) = await sandbox.events("work_saved")
+    assert "larger than" in saved.data.left_out
+
+
+async def test_a_worker_that_is_lost_on_a_full_disk(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
+    """The agent that it leaves goes on filling the disk: a recovery says the end, and that nothing is kept."""
+    sandbox.python(f"import os, time\n{GREEDY}\nopen('full', 'x').close(); time.sleep(600)")
+    await sandbox.start()
+    await eventually((disk.seen / "work" / "full").exists, "the disk is full")
+    sandbox.signal(signal.SIGKILL)
+    await sandbox.ended()
+    assert await sandbox.run("--recover") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    events = await whole(sandbox)
+    assert [event.type for event in events if event.data.terminal] == ["agent.failed"]
+    assert (events[-2].data.error_type, events[-1].type) == ("worker_lost", "agent.shutdown")
+
+
+async def test_a_disk_that_is_full_from_the_beginning(sandbox: Any, disk: SmallDisk, eventually: Any) -> None:
+    """No agent is begun until there is room."""
+    sandbox.task("touch begun")
+    junk = disk.seen / "junk"
+    with junk.open("wb", buffering=0) as file:
+        while disk.free:
+            file.write(b"x" * 4096)
+    await sandbox.start()
+    await eventually(lambda: sandbox.log.read_text().count("No space left on device") > 1, "it tries again")
+    assert not (disk.seen / "work" / "begun").exists()
+    junk.unlink()
+    assert await sandbox.ended() == ExitCode.DRAINED
+    assert [event.type for event in await whole(sandbox)][-2:] == ["agent.completed", "agent.shutdown"]

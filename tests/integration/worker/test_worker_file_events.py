@@ -1,0 +1,87 @@
+"""What an agent does to its files by a shell, as a whole worker tells it: every kind of change, with its diff."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sandherd_worker.exits import ExitCode
+
+BEFORE = {"kept": "one\ntwo\nthree\n", "moved": "to be moved\n" * 20, "gone": "a\nb\n", "run.sh": "echo\n"}
+SCRIPT = r"""
+sed -i 's/two/TWO/' kept
+mkdir sub && mv moved sub/elsewhere
+rm gone
+chmod +x run.sh
+printf 'new\nlines\n' >'with blank'
+printf '\211PNG\0\0' >image
+printf x >"$(printf 'bad\377name')"
+seq 20000 >large
+head -c 30000000 /dev/zero | tr '\0' 'z' >huge
+ln -s ../../../etc/passwd link
+echo secret >passed.over
+"""
+
+
+async def changes(sandbox: Any) -> dict[str, Any]:
+    """What was told of each path, which is once."""
+    events = [event.data for event in await sandbox.events("file_edited")]
+    assert len({event.file_path for event in events}) == len(events)
+    return {event.file_path: event for event in events}
+
+
+async def test_every_kind_of_change_is_told_once(sandbox: Any) -> None:
+    """By its path and kind, with lines added and removed; what git ignores and a new mode are no changes."""
+    sandbox.task(SCRIPT, files={**BEFORE, ".gitignore": "*.over\n"})
+    assert await sandbox.run() == ExitCode.DRAINED
+    told = await changes(sandbox)
+    assert {path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in told.items()} == {
+        "kept": ("modified", False, 1, 1),
+        "sub/elsewhere": ("renamed", False, 0, 0),
+        "gone": ("deleted", False, 0, 2),
+        "with blank": ("created", False, 2, 0),
+        "image": ("created", True, 0, 0),
+        "bad\ufffdname": ("created", False, 1, 0),
+        "large": ("created", False, 20_000, 0),
+        "huge": ("created", False, 0, 0),
+        "link": ("created", False, 1, 0),
+    }
+    assert told["sub/elsewhere"].previous_path == "moved"
+    assert "30000000 bytes" in told["huge"].diff_preview
+    assert "root:" not in (told["link"].full_diff or "")
+    completed = await sandbox.event("completed")
+    assert completed.data.files_changed == len(told)
+
+
+async def test_the_diffs_of_a_run_give_its_work(sandbox: Any, tmp_path: Path) -> None:
+    """Applied by git to what was there before, those in the events and those by reference, they give what is there."""
+    sandbox.task(SCRIPT.replace("\\377", ""), files=BEFORE)  # whose name can't be said can't be made again
+    assert await sandbox.run() == ExitCode.DRAINED
+    again = tmp_path / "again"
+    again.mkdir()
+    for name, text in BEFORE.items():
+        (again / name).write_text(text)
+    by_reference = 0
+    for path, one in (await changes(sandbox)).items():
+        if one.change_type == "renamed":
+            (again / path).parent.mkdir()
+            (again / one.previous_path).rename(again / path)
+        elif one.binary or path in {"huge", "link"}:
+            shutil.copy2(sandbox.work / path, again / path, follow_symlinks=False)
+        elif one.full_diff_ref is None:
+            apply(again, one.full_diff.encode())
+        else:
+            apply(again, await sandbox.taken(one.full_diff_ref))
+            by_reference += 1
+    assert by_reference == 1
+    check_same(sandbox.work, again)
+
+
+def check_same(one: Path, other: Path) -> None:
+    """Two trees are the same."""
+    assert subprocess.run(["diff", "-r", one, other], capture_output=True, text=True, check=False).stdout == ""
+
+
+def apply(tree: Path, diff: bytes) -> None:
+    """Apply a diff exactly."""
+    subprocess.run(["git", "apply", "--unsafe-paths", "-"], input=diff, cwd=tree, check=True, capture_output=True)

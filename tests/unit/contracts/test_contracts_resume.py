@@ -1,0 +1,67 @@
+"""What a task may say of an earlier one that it goes on from."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from sandherd.contracts.resume import Resume
+from sandherd.contracts.specs import TaskSpec
+
+ARTIFACT = {"artifact": "art-1", "subject": "s", "size": 1, "sha256": "0" * 64, "chunks": 1}
+HARNESSES: dict[str, dict[str, Any]] = {
+    "command": {"kind": "command", "argv": ["true"]},
+    "claude": {"kind": "claude"},
+    "openhands": {"kind": "openhands"},
+    "acp": {"kind": "acp", "argv": ["agent"]},
+}
+
+
+def resume(kind: str, **over: Any) -> dict[str, Any]:
+    fields = {"task": "task-1", "attempt": 1, "sandbox": "sbx-1", "harness": kind, "session_id": "s-1"}
+    return {**fields, "transcript": ARTIFACT, **over}
+
+
+@pytest.mark.parametrize("kind", ["claude", "openhands", "acp"])
+def test_a_session_is_gone_on_with_by_its_own_kind(kind: str) -> None:
+    """Every kind with a session takes one of its kind, and none of another; the refusal names both."""
+    for other, harness in HARNESSES.items():
+        said = {"text": "go on", "harness": harness, "resume": resume(kind)}
+        if other == kind:
+            assert TaskSpec.model_validate(said).resume == Resume.model_validate(resume(kind))
+        else:
+            with pytest.raises(ValidationError, match=f"resume: (a command has no|{other} can't.*{kind})"):
+                TaskSpec.model_validate(said)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"transcript": None},
+        {"harness": "command"},
+        {"session_id": ""},
+        {"session_id": "s" * 257},
+        {"session_id": "nul\0"},
+        {"task": "a.b"},
+        {"sandbox": "*"},
+        {"attempt": 0},
+        {"fork": "perhaps"},
+        {"env": {}},
+    ],
+)
+def test_what_is_no_session_is_refused(over: dict[str, Any]) -> None:
+    """No transcript, no name, a name that is none, or a field that a session has not."""
+    with pytest.raises(ValidationError):
+        Resume.model_validate(resume("claude", **over))
+
+
+def test_an_agent_that_keeps_its_session_itself_needs_no_transcript() -> None:
+    """Of one behind the Agent Client Protocol the name is all that there is."""
+    assert Resume.model_validate(resume("acp", transcript=None)).transcript is None
+
+
+def test_a_task_that_goes_on_from_none_says_nothing_of_it() -> None:
+    """So that a spawner that does not know the field takes it."""
+    said = TaskSpec.model_validate({"text": "x", "harness": HARNESSES["claude"]})
+    assert "resume" not in said.model_dump()
+    assert "resume" not in said.model_dump_json()

@@ -1,0 +1,127 @@
+"""Whether a task may go on from the session that it names: decided by what is known, and by the project alone."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.commands import CancelTask, SubmitTask, TaskSpec
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.agent import AgentCompleted
+from sandherd.contracts.events.lifecycle import TaskSubmitted
+from sandherd.contracts.resume import Resume
+from sandherd.contracts.specs import Limits
+from sandherd.contracts.states import SandboxState
+from sandherd.contracts.subjects import ARTIFACT
+from spawner.access.pieces import may_fetch
+from spawner.records.record import read_said
+from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks import decisions as of_task
+from spawner.tasks.record import TaskRecord
+from spawner.tasks.resuming import refusal
+from spawner.tasks.retry import tried_again
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+def task(name: str = "task-1", **spec: Any) -> TaskRecord:
+    wanted = TaskSpec.model_validate({"text": "do it", "harness": {"kind": "claude"}, **spec})
+    command = wrap(
+        SubmitTask(task=name, spec=wanted), SubmitTask.type, source="/sandherd/client/x", sequence=1, project="p1",
+        subject=name, time=NOW,
+    )  # fmt: skip
+    return of_task.submitted(command, NOW, TRACE)
+
+
+def running(record: TaskRecord) -> TaskRecord:
+    return of_task.running(of_task.assigned(record, "sbx-1", NOW), "sbx-1", NOW)
+
+
+def completed(record: TaskRecord) -> TaskRecord:
+    return of_task.ended(running(record), "sbx-1", AgentCompleted(), NOW)
+
+
+def sandbox(state: SandboxState = SandboxState.RUNNING, of: str = "task-1") -> SandboxRecord:
+    return SandboxRecord(
+        project="p1", sandbox="sbx-1", task=of, runtime="process", limits=Limits(), requested_at=NOW, state=state
+    )
+
+
+def artifact(project: str = "p1", of: str = "sbx-1") -> ArtifactRef:
+    subject = ARTIFACT.fill(project=project, sandbox=of, artifact="art-1")
+    return ArtifactRef(artifact="art-1", subject=subject, size=1, sha256="0" * 64, chunks=1)
+
+
+def resume(**over: Any) -> Resume:
+    known = {"task": "task-1", "attempt": 1, "sandbox": "sbx-1", "harness": "claude", "session_id": "s-1"}
+    return Resume.model_validate({**known, "transcript": artifact(), **over})
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_what_has_ended_is_gone_on_from_also_when_it_is_forgotten(fork: bool) -> None:
+    """By its record, by one of the two, or by none: what is kept no longer has ended long ago."""
+    ended, gone = completed(task()), sandbox(SandboxState.TERMINATED)
+    for left in ((ended, gone), (ended, None), (None, gone), (None, None)):
+        assert refusal("p1", resume(fork=fork, work=artifact()), *left) is None
+    cancelled = of_task.cancelled(task(), CancelTask(task="task-1"), NOW)
+    assert refusal("p1", resume(fork=fork), cancelled, None) is None
+
+
+@pytest.mark.parametrize("at_work", [task(), running(task())])
+def test_what_is_at_work_is_only_forked(at_work: TaskRecord) -> None:
+    """Its session would go on in two places; the refusal names the task and the field."""
+    refused = refusal("p1", resume(), at_work, sandbox())
+    assert refused is not None
+    assert (refused.field, "task-1 has not ended" in refused.reason) == ("spec.resume", True)
+    assert refusal("p1", resume(fork=True), at_work, sandbox()) is None
+
+
+@pytest.mark.parametrize(("linger", "state", "goes"), [
+    (60, SandboxState.RUNNING, False),
+    (60, SandboxState.PAUSED, False),
+    (60, SandboxState.STOPPING, True),
+    (60, SandboxState.TERMINATED, True),
+    (0, SandboxState.RUNNING, True),
+])  # fmt: skip
+def test_an_agent_that_takes_messages_is_at_work(linger: int, state: SandboxState, goes: bool) -> None:
+    """Its task has ended, and its sandbox lingers; one that only drains is done."""
+    refused = refusal("p1", resume(), completed(task(linger_seconds=linger)), sandbox(state))
+    assert (refused is None) is goes
+    assert refused is None or "sbx-1" in refused.reason
+
+
+@pytest.mark.parametrize("part", ["transcript", "work"])
+@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize("lies", [artifact(project="p2"), artifact(of="sbx-2")])
+def test_what_is_anothers_is_refused(part: str, fork: bool, lies: ArtifactRef) -> None:
+    """Of another project or another sandbox than the one that is named, whatever the client says."""
+    refused = refusal("p1", resume(**{part: lies}, fork=fork), None, None)
+    assert refused is not None
+    assert refused.field == "spec.resume"
+
+
+def test_a_sandbox_is_not_passed_off_as_another_tasks() -> None:
+    """Where it is known whose it was."""
+    refused = refusal("p1", resume(fork=True), None, sandbox(SandboxState.TERMINATED, of="task-2"))
+    assert refused is not None
+    assert "not of task task-1" in refused.reason
+
+
+def test_every_attempt_may_fetch_what_its_task_goes_on_from() -> None:
+    """The first and those after it; and of who goes on from nothing no sandbox is named."""
+    first = task("task-2", resume=resume().model_dump())
+    made = of_sandbox.requested(first, "sbx-2", NOW)
+    assert [may_fetch(made, owner) for owner in ("sbx-1", "sbx-2", "sbx-3")] == [True, True, False]
+    second = tried_again(of_task.assigned(first, "sbx-2", NOW), "lost", "worker_lost", NOW)
+    made = of_sandbox.requested(second, "sbx-3", NOW)
+    assert [may_fetch(made, owner) for owner in ("sbx-1", "sbx-2", "sbx-4")] == [True, True, False]
+    assert of_sandbox.requested(task(), "sbx-4", NOW).resumes is None
+
+
+def test_it_is_said_which_task_goes_on() -> None:
+    """With its submission, by the earlier one's name."""
+    said = [read_said(document).data for document in task("task-2", resume=resume().model_dump()).outbox]
+    assert [one.resumes for one in said if isinstance(one, TaskSubmitted)] == ["task-1"]

@@ -1,0 +1,64 @@
+"""The spool on a full disk: what it keeps back, and what it gives back."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd_worker import spool_cursor
+from sandherd_worker.spool import SEGMENT_BYTES, Spool
+from sandherd_worker.spool_disk import DiskFullError
+from sandherd_worker.spool_file import Kind, Mark, Record
+
+LIMIT = 1 << 30
+
+
+def event(sequence: int, payload: bytes = b"x", mark: Mark = Mark.NONE) -> Record:
+    return Record(Kind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark)
+
+
+async def test_segments_that_could_not_be_removed_are_removed_later(tmp_path: Path, monkeypatch: Any) -> None:
+    """On a full disk the cursor can't be saved, and they stay for that; the broker's next word sees to both."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    for _ in range(8):
+        await spool.append_event(lambda sequence: event(sequence, b"y" * (SEGMENT_BYTES // 2)))
+    tried = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def full(*_: Any, **__: Any) -> None:
+        loop.call_soon_threadsafe(tried.set)
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(spool_cursor, "save", full)
+    spool.acknowledge(4)
+    await tried.wait()
+    assert len(list(tmp_path.glob("*.log"))) == len(spool.segments)
+    monkeypatch.undo()
+    async with asyncio.timeout(30):
+        while len(list(tmp_path.glob("*.log"))) > 2:
+            spool.acknowledge(5)
+            await asyncio.sleep(0.01)
+    await spool.close()
+
+
+async def test_only_last_words_take_the_reserve(tmp_path: Path, monkeypatch: Any, records: Any) -> None:
+    """Whatever else is refused for want of room leaves it where it is, for what fills the disk would take it."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    await spool.append_event(event)
+    reserve, real = tmp_path / "reserve", os.write
+
+    def scarce(descriptor: int, data: Any) -> int:
+        if reserve.exists():
+            raise OSError(errno.ENOSPC, "no space")
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", scarce)
+    with pytest.raises(DiskFullError):
+        await spool.append_event(event)
+    assert reserve.stat().st_size > 0
+    await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), last_words=True)
+    assert [record.sequence for record in records(spool)] == [1, 2]
+    await spool.close()
