@@ -30,7 +30,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-RuntimeName = Literal["process", "docker"]
+RuntimeName = Literal["process", "docker", "daytona", "remote", "kubernetes"]
 Names = BeforeValidator(lambda given: [name.strip() for name in given.split(",")] if isinstance(given, str) else given)
 """A text of names between commas stands for all of them."""
 

@@ -39,8 +39,8 @@ WARM: Final = 1
 SETTINGS: Final = Settings(
     max_sandboxes=3,
     max_sandboxes_per_project=2,
-    runtime_limits={"second": 1},
-    runtime="first",
+    runtime_limits={"docker": 1},
+    runtime="process",
     profiles={"quick": Profile(warm=WARM)},
     orphan_grace=60,
     keep_ended=7200,

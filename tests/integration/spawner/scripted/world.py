@@ -26,9 +26,9 @@ from tests.integration.spawner.scripted.workers import Workers
 
 T = TypeVar("T")
 BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
-LIMITS: Final = Limits(total=3, project=2, runtimes={"second": 1})
+LIMITS: Final = Limits(total=3, project=2, runtimes={"docker": 1})
 """As in `SETTINGS`."""
-RUNTIMES: Final = ("first", "second")
+RUNTIMES: Final = ("process", "docker")
 REPLICAS: Final = 2
 _SOON: Final = timedelta(hours=1)
 

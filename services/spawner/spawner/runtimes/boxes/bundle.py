@@ -31,8 +31,10 @@ PYTHONPATH={WORKER}/lib exec "$python" -P -m sandherd_worker.box
 COMPILE: Final = (
     "/bin/sh",
     "-c",
-    f"python=$(command -v python{_MINOR} || command -v python3) && "
-    f'exec "$python" -m compileall -q --invalidation-mode unchecked-hash {WORKER}/lib',
+    (
+        f"python=$(command -v python{_MINOR} || command -v python3) && "
+        f'exec "$python" -m compileall -q --invalidation-mode unchecked-hash {WORKER}/lib'
+    ),
 )
 """Run once where the worker was brought to: boxes may not write there, and would compile it at every start."""
 _LEFT_OUT: Final = re.compile(r"__pycache__|\.pyc$|/tests?/")
