@@ -92,6 +92,10 @@ HISTORIES ?= 3000
 histories: install ## Thousands of random histories of a herd; about a quarter of an hour for every 3,000.
 	@SANDHERD_HISTORIES=$(HISTORIES) $(BIN)/pytest -q tests/integration/spawner/test_spawner_histories.py
 
+.PHONY: soak
+soak: histories ## What `make test` does in short, at length: the histories, then 200 tasks while spawners are killed.
+	@SANDHERD_HERD_TASKS=200 $(BIN)/pytest -q tests/faults/test_faults_herd.py
+
 .PHONY: demo
 demo: install ## One real task, from submission to history, and what it took.
 	@$(BIN)/python examples/demo.py

@@ -151,6 +151,15 @@ class Given:
         shims = [one for one in psutil.process_iter() if _is_shim(one, str(self.line.home / "sandboxes" / sandbox))]
         return [below for shim in shims for below in shim.children(recursive=True)]
 
+    async def program(self, name: str) -> psutil.Process:
+        """The one process of that name in the sandbox; others come and go meanwhile."""
+        found = []
+        for process in await self.processes():
+            with suppress(psutil.NoSuchProcess):
+                found += [process] if process.name() == name else []
+        (program,) = found
+        return program
+
     async def send(self, text: str, *options: str) -> dict[str, Any]:
         """Say something to the agent, and wait for the receipt."""
         answer: dict[str, Any] = (

@@ -123,8 +123,7 @@ async def test_a_program_that_is_killed_has_one_end(line: Line, model: Anthropic
     model.script(calls("Bash", command=f"(setsid sleep 4716 &); {HOLD}"))
     async with line.given("Work", *claude(model)) as given:
         await given.appears("began")
-        (program,) = [one for one in await given.processes() if one.name() == "claude"]
-        program.kill()
+        (await given.program("claude")).kill()
         await given.gone()
         (failed,) = await given.events("agent.completed", "agent.failed")
         assert failed["data"]["error_type"] == "signal"

@@ -18,6 +18,7 @@ from nats.js import JetStreamContext
 from nats.js.api import PubAck
 from pydantic import BaseModel
 
+from sandherd.bus import leaving
 from sandherd.bus.errors import (
     BusError,
     ConnectionLostError,
@@ -173,7 +174,8 @@ class Bus:
         try:
             yield bus
         finally:
-            await bus._leave()
+            bus._closing = True
+            await leaving.leave(bus.client)
 
     @property
     def connected(self) -> bool:
@@ -190,8 +192,7 @@ class Bus:
 
         `nats-py` would send it after a reconnect, ahead of what was lost before it.
         """
-        self.client._pending.clear()  # noqa: SLF001  # nats-py has no other way
-        self.client._pending_data_size = 0  # noqa: SLF001  # nats-py has no other way
+        leaving.forget_unsent(self.client)
 
     async def publish(
         self,
@@ -333,7 +334,7 @@ class Bus:
                 **identity.options(),
             )
         except BaseException:  # also a cancellation: whatever it was goes on, but leaves no connection behind
-            await self.client.close()
+            await leaving.close(self.client)
             raise
         # The first connect has to give up so that we say why; from here on it never does.
         self.client.options["max_reconnect_attempts"] = -1
@@ -379,14 +380,3 @@ class Bus:
         if not self._closing:
             _log.error("the broker closed this connection for good", error=repr(self.client.last_error))
             self._watch.closed()
-
-    async def _leave(self) -> None:
-        self._closing = True
-        try:
-            if self.client.is_connected:
-                async with asyncio.timeout(5):
-                    await self.client.drain()
-        except (TimeoutError, nats.errors.Error, OSError) as error:
-            _log.warning("could not leave politely", error=repr(error))
-        finally:
-            await self.client.close()

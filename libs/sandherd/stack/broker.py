@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import nats.errors
 from nats.js import JetStreamContext
 
 from sandherd.bus.connection import Bus, BusError
@@ -30,6 +31,7 @@ from sandherd.bus.identity.keys import read_claims
 from sandherd.bus.identity.minting import PROVISIONER
 from sandherd.bus.permissions import PEOPLE, SERVICES, for_person, for_service
 from sandherd.bus.provision import ProvisionError, provision
+from sandherd.bus.together import together
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.child import Child, ChildFailedError
@@ -95,9 +97,14 @@ class Broker:
             self.initialise()
         await self.nats.start()
         try:
-            await self.provision()
-        except (BusError, ProvisionError) as error:
+            await together(self.provision(), self._watch_end())
+        except (BusError, ProvisionError, nats.errors.Error) as error:
             raise ChildFailedError(f"nats-server runs but can't be provisioned: {error}") from error
+
+    async def _watch_end(self) -> None:
+        """Whoever provisions would wait for a server that has ended until its patience is over."""
+        await self.child.gone()
+        raise ChildFailedError(f"nats-server ended with status {self.child.status} while it was being provisioned")
 
     async def stop(self) -> None:
         """End the server in order."""

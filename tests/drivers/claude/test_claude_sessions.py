@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,17 +153,26 @@ async def test_a_sigterm_in_a_turn_is_an_end_in_order(
 async def test_a_stop_is_heard_while_the_agent_begins(claude: StartClaude, model: AnthropicModel) -> None:
     """Nobody waits for a program that does not come up."""
     driver = await claude("begin")
-    async with asyncio.timeout(30):
-        while not (children := psutil.Process(driver.process.pid).children()):
-            await asyncio.sleep(0.001)
-    children[0].suspend()
+    begun = await _begun(psutil.Process(driver.process.pid))
+    begun.suspend()
     assert driver.said("driver.ready") == []
     driver.send("stop", grace=0.5)
     try:
         assert await driver.ended() == 0
     finally:
-        children[0].kill()
+        begun.kill()
     assert driver.said("driver.ready") == []
+
+
+async def _begun(driver: psutil.Process) -> psutil.Process:
+    """The driver's child once it is the program: until then it is a copy of the driver, which waits for that."""
+    async with asyncio.timeout(30):
+        while True:
+            for child in driver.children():
+                with suppress(psutil.Error):
+                    if child.exe() != driver.exe():
+                        return child
+            await asyncio.sleep(0.001)
 
 
 async def test_a_worker_that_is_gone_is_no_reason_to_stay(claude: StartClaude, model: AnthropicModel) -> None:

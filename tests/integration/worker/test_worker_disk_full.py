@@ -75,7 +75,7 @@ async def disk(sandbox: Any) -> AsyncIterator[SmallDisk]:
     assert holder.stdout is not None
     assert holder.stderr is not None
     if await holder.stdout.readline() != b"ready\n":
-        pytest.skip(f"nobody lets us mount here: {(await holder.stderr.read()).decode()}")
+        pytest.fail(f"nobody lets us mount here; run the tests as root: {(await holder.stderr.read()).decode()}")
     sandbox.within = ["nsenter", "--target", str(holder.pid), *ENTER]
     sandbox.environment |= {"SANDHERD_STATE_DIR": str(path / "state"), "SANDHERD_WORK_DIR": str(path / "work")}
     yield SmallDisk(path, holder)

@@ -1,7 +1,6 @@
 """What is passed over is what git ignores: asked of git itself, and case by case."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from hypothesis import strategies as st
 
 from sandherd_worker.ignore import Ignored
 from sandherd_worker.tree import WorkTree
-
-with_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is what it is compared with")
 
 ATOMS = [
     "a",
@@ -97,7 +94,6 @@ def repository(tmp_path_factory: Any) -> Path:
     return root
 
 
-@with_git
 @settings(max_examples=120, deadline=None)
 @given(top=LIST, inner=LIST, innermost=LIST, exclude=LIST)
 def test_what_is_watched_is_what_git_would_add(
@@ -158,7 +154,6 @@ def test_no_pattern_makes_the_worker_think_for_ever(tmp_path: Path, stars: str) 
     assert not ruled(tmp_path, f"{stars}c")("/".join(["a" * 120] * 30) + "x", directory=False)
 
 
-@with_git
 def test_a_repository_within_another_has_its_own_rules(tmp_path: Path) -> None:
     """Those of the outer one end at its door, and a new rule is heard of at the next look."""
     work = tmp_path / "work"
@@ -180,7 +175,6 @@ def test_a_repository_within_another_has_its_own_rules(tmp_path: Path) -> None:
     assert list(tree.changes()) == []
 
 
-@with_git
 def test_where_a_repository_keeps_its_own_files_nothing_is_watched(tmp_path: Path) -> None:
     """Also if that is not called `.git`; its list of what to ignore is found there."""
     work = tmp_path / "work"

@@ -215,7 +215,7 @@ class DriverHarness:
             await end(self._around.below, _LEFTOVER_GRACE)
             await readers
             await self._over(code)
-        except BaseException as error:
+        except BaseException as error:  # whoever waits for the end hears of it, also of being cancelled
             if not self._done.done():
                 self._done.set_exception(error)
             raise

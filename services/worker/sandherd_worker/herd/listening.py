@@ -96,7 +96,7 @@ def _listen(path: Path) -> socket.socket:
         found.bind(f"/proc/self/fd/{folder}/{path.name}")
         path.chmod(0o600)
         found.listen()
-    except BaseException:
+    except BaseException:  # whatever it was, the socket is nobody's
         found.close()
         raise
     finally:

@@ -17,6 +17,7 @@ from tests.integration.worker.conformance.adapters import Adapter
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
 
 SECRET = "correct-horse-battery"
+NEW = {"b": "new\n"}
 
 
 async def left(agent: Adapter, sandbox: Any, **fields: Any) -> dict[str, Any]:
@@ -48,61 +49,39 @@ def move(sandbox: Any, home: Path) -> None:
     sandbox.state.mkdir()
 
 
-@pytest.mark.parametrize("fork", [False, True], ids=["resumed", "forked"])
-async def test_a_task_goes_on_from_an_earlier_session(agent: Adapter, sandbox: Any, tmp_path: Path, fork: bool) -> None:
-    """It knows what was said there; the same session goes on, or another with the same beginning."""
+async def test_a_task_goes_on_from_an_earlier_session(agent: Adapter, sandbox: Any, tmp_path: Path) -> None:
+    """A fork knows what was said there, under another name; so does who goes on in the session itself, under its own.
+
+    The fork leaves the session that it comes from as it was, and can be gone on from, too. What is put by of the
+    earlier work tree is there when the agent begins, below the files that its task was given, and is told as no change.
+    """
     if agent.kind == "command":
         with pytest.raises(ValidationError, match="Input should be 'claude', 'openhands' or 'acp'"):
             Resume.model_validate({"task": "t", "attempt": 1, "sandbox": "s", "harness": "command", "session_id": "x"})
         return
-    agent.begins(Edit("pelican.txt", "one"), Say("Done."), secrets={"KEY": SECRET})
-    assert await sandbox.run() == ExitCode.DRAINED
-    first = await left(agent, sandbox, fork=fork)
-    assert SECRET not in str(first)
-    move(sandbox, tmp_path / "second")
-    agent.begins(Recall(), Say("Well."), resume=first)
-    assert await sandbox.run() == ExitCode.DRAINED
-    completed = (await sandbox.event("completed")).data
-    assert (completed.session_id == first["session_id"]) is not fork
-    assert await agent.remembers("pelican.txt")
-    second = await left(agent, sandbox)
-    assert (second["session_id"] == first["session_id"]) is not fork
-
-
-async def test_a_fork_leaves_the_session_that_it_comes_from(agent: Adapter, sandbox: Any, tmp_path: Path) -> None:
-    """Who goes on from the old one knows nothing of the fork; who goes on from the fork knows both."""
-    if agent.kind == "command":
-        return
-    agent.begins(Edit("pelican.txt", "one"), Say("Done."))
+    write = Run("mkdir src; echo old >src/a; echo old >b")
+    agent.begins(Edit("pelican.txt", "one"), write, Say("Done."), secrets={"KEY": SECRET})
     assert await sandbox.run() == ExitCode.DRAINED
     old = await left(agent, sandbox)
+    assert SECRET not in str(old)
+    earlier = {"fork": True, "work": await packed(sandbox, "src/a", "b")}
     move(sandbox, tmp_path / "fork")
-    agent.begins(Edit("heron.txt", "two"), Say("Done."), resume={**old, "fork": True})
+    steps = Recall(), Edit("heron.txt", "two"), Run("cat src/a b >c"), Say("Well.")
+    agent.begins(*steps, resume={**old, **earlier}, files=NEW)
     assert await sandbox.run() == ExitCode.DRAINED
+    assert (sandbox.work / "c").read_text() == "old\nnew\n"
+    assert {event.data.file_path for event in await sandbox.events("file_edited")} == {"heron.txt", "c"}
+    assert await agent.remembers("pelican.txt")
     fork = await left(agent, sandbox)
+    assert fork["session_id"] != old["session_id"]
     for name, resume, knows in (("old", old, False), ("new", fork, True)):
         move(sandbox, tmp_path / name)
         agent.begins(Recall(), Say("Well."), resume=resume)
         assert await sandbox.run() == ExitCode.DRAINED
         assert (await sandbox.event("completed")).data.session_id == resume["session_id"]
+        assert (await left(agent, sandbox))["session_id"] == resume["session_id"]
         assert await agent.remembers("pelican.txt")
         assert await agent.remembers("heron.txt") is knows
-
-
-async def test_an_earlier_work_tree_is_there_when_the_agent_begins(
-    agent: Adapter, sandbox: Any, tmp_path: Path
-) -> None:
-    """Below the files that the new task was given; nothing of it is told as a change."""
-    if agent.kind == "command":
-        return
-    agent.begins(Run("mkdir src; echo old >src/a; echo old >b"), Say("Done."))
-    assert await sandbox.run() == ExitCode.DRAINED
-    resume = await left(agent, sandbox, work=await packed(sandbox, "src/a", "b"))
-    move(sandbox, tmp_path / "second")
-    agent.begins(Run("cat src/a b >c"), Say("Well."), resume=resume, files={"b": "new\n"})
-    assert await sandbox.run() == ExitCode.DRAINED
-    assert (sandbox.work / "c").read_text() == "old\nnew\n"
-    assert {event.data.file_path for event in await sandbox.events("file_edited")} == {"c"}
 
 
 async def test_a_session_that_is_gone_fails_the_attempt_for_good(agent: Adapter, sandbox: Any) -> None:
