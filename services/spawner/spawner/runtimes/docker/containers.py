@@ -1,6 +1,7 @@
 """What the Docker Engine is told of a container, and what it says of one. All pure."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -21,6 +22,8 @@ _STATES: Final = {
     "removing": BoxState.REMOVING,
 }
 _NEVER: Final = "0001-01-01T00:00:00Z"
+_LONGEST: Final = 600
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 PREFIX: Final = "sandherd-"
 ASIDE: Final = "sandherd-kept-"
 
@@ -102,6 +105,12 @@ def box(shown: Mapping[str, Any]) -> Box:
 
 def _end(state: Mapping[str, Any]) -> ProgramEnd:
     return ProgramEnd(state["ExitCode"], out_of_memory=bool(state.get("OOMKilled")), reason=state.get("Error") or "")
+
+
+def last_words(printed: Sequence[str]) -> str:
+    """What a program printed last, as one line for people: bounded, and nothing in it that moves a cursor."""
+    text = " / ".join(line for line in "".join(printed).splitlines() if line.strip())
+    return _CONTROL.sub("?", text)[-_LONGEST:]
 
 
 def moment(text: str) -> datetime:

@@ -1,15 +1,14 @@
 """The Docker Engine as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`."""
 
-import hashlib
 import io
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
-from spawner.runtimes.boxes.bundle import COMPILE, WORKER, bundle
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import (
     Abilities,
@@ -22,14 +21,12 @@ from spawner.runtimes.boxes.provider import (
     Ran,
 )
 from spawner.runtimes.docker import archives, containers, executing
+from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import ASIDE, PREFIX, Kind
 from spawner.runtimes.docker.faults import faults
 
-_HAS_WORKER: Final = "dev.sandherd.worker"
-"""The label of an image that has the worker in it."""
-_COMPILING: Final = 120.0
-"""How long it may take to compile the worker once it was brought, in seconds."""
 _NOT_FOUND, _CONFLICT, _NOT_MODIFIED = 404, 409, 304
+_LAST_LINES: Final = 5
 _ENDS: Final = {"type": ["container"], "event": ["die", "destroy", "pause", "unpause", "start"]}
 
 
@@ -42,8 +39,7 @@ class Engine:
     def __init__(self, docker: Docker, kind: Kind, bundled: bytes | None = None) -> None:
         self._docker = docker
         self._kind = kind
-        self._bundled = bundled
-        self._brought: dict[str, str | None] = {}
+        self._bringing = Bringing(docker, bundled)
         uid, _, gid = kind.user.partition(":")
         self._owner = (int(uid), int(gid or uid))
 
@@ -66,7 +62,8 @@ class Engine:
         for called in (PREFIX, ASIDE):
             with faults(f"looking for {name}"):
                 try:
-                    return containers.box(await self._docker.containers.container(called + name).show())
+                    container = self._docker.containers.container(called + name)
+                    return await _with_last_words(container, containers.box(await container.show()))
                 except DockerError as error:
                     if error.status != _NOT_FOUND:
                         raise
@@ -151,7 +148,7 @@ class Engine:
         """Another replica may be making it at the same moment; then it is that one."""
         image = spec.image or self._kind.image
         try:
-            told = containers.config(spec, self._kind, await self._worker_for(image))
+            told = containers.config(spec, self._kind, await self._bringing.volume_for(image))
             await self._docker.containers.create(told, name=PREFIX + spec.name)
         except DockerError as error:
             if error.status == _NOT_FOUND:
@@ -160,34 +157,6 @@ class Engine:
                 ) from error
             if error.status != _CONFLICT:
                 raise
-
-    async def _worker_for(self, image: str) -> str | None:
-        """The volume with the worker, brought to this engine once; None for an image that has its own."""
-        if image not in self._brought:
-            shown = await self._docker.images.inspect(image)
-            labels = (shown.get("Config") or {}).get("Labels") or {}
-            self._brought[image] = None if _HAS_WORKER in labels else await self._bring(image)
-        return self._brought[image]
-
-    async def _bring(self, image: str) -> str:
-        packed = bundle() if self._bundled is None else self._bundled
-        volume = f"sandherd-worker-{hashlib.sha256(packed).hexdigest()[:16]}"
-        mount = {"Type": "volume", "Source": volume, "Target": WORKER}
-        porter = await self._docker.containers.create(
-            {
-                "Image": image,
-                "Entrypoint": list(COMPILE),
-                "User": "0",
-                "HostConfig": {"Mounts": [mount], "NetworkMode": "none"},
-            }
-        )
-        try:
-            await porter.put_archive(WORKER, io.BytesIO(packed))
-            await porter.start()
-            await porter.wait(timeout=_COMPILING)
-        finally:
-            await porter.delete(force=True)
-        return volume
 
     # --- small things ------------------------------------------------------------------------------------------
 
@@ -210,6 +179,19 @@ class Engine:
         with faults(f"{'pausing' if frozen else 'resuming'} {name}"):
             container = self._of(name)
             await (container.pause() if frozen else container.unpause())
+
+
+async def _with_last_words(container: DockerContainer, box: Box) -> Box:
+    """The box; one that has failed with the last lines of what its program printed, where the engine says no more."""
+    if box.end is None or box.end.code == 0 or box.end.reason:
+        return box
+    try:
+        printed = await container.log(stdout=True, stderr=True, tail=_LAST_LINES)
+    except DockerError as error:
+        if error.status == _NOT_FOUND:
+            raise
+        return box  # a logging driver may keep nothing to read
+    return replace(box, end=replace(box.end, reason=containers.last_words(printed)))
 
 
 async def _unless_gone(answer: Any) -> None:
