@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -138,7 +139,7 @@ class Dockered:
     async def whole(self, *sandboxes: str) -> None:
         """Each has ended, all that it said is stored without a gap, and nothing of any is left at the engine."""
         for sandbox in sandboxes:
-            await self.eventually(lambda sandbox=sandbox: self._closed(sandbox))
+            await self.eventually(partial(self._closed, sandbox))
         await self.eventually(self._nothing_left)
 
     async def _closed(self, sandbox: str) -> bool | None:

@@ -1,5 +1,7 @@
 """What an image is that the worker is to be put on: found out by asking a shell in it."""
 
+import platform
+import sysconfig
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +12,7 @@ from sandherd.contracts.errors import Code
 
 MINORS: Final = ("3.11", "3.12", "3.13")
 """The kinds of Python that the worker runs on."""
+LIBCS: Final = ("gnu", "musl")
 _LOOK: Final = """
 for one in python3.11 python3.12 python3.13 python3; do
   command -v $one >/dev/null 2>&1 && $one -c 'import sys; print("python %d.%d" % sys.version_info[:2])'
@@ -20,22 +23,42 @@ echo machine $(uname -m)
 
 
 @dataclass(frozen=True)
+class Kind:
+    """For which Python the worker is brought: its version, and what its compiled parts run on."""
+
+    minor: str
+    libc: str
+    machine: str
+
+
+OWN: Final = Kind(
+    MINOR, "musl" if "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "") else "gnu", platform.machine()
+)
+"""The one that runs here."""
+
+
+@dataclass(frozen=True)
 class Base:
-    """An image's own Pythons of a kind that the worker runs on, its C library and its machine."""
+    """An image: its own Pythons of a kind that the worker runs on, its C library and its machine."""
 
     pythons: tuple[str, ...]
     libc: str
     machine: str
 
-    def fitting(self) -> str | None:
-        """The kind of Python that the worker is brought for: the one that runs here if it has that."""
-        if MINOR in self.pythons:
-            return MINOR
-        return self.pythons[0] if self.pythons else None
+    @property
+    def fits(self) -> bool:
+        """Whether it has a Python for the worker."""
+        return bool(self.pythons)
+
+    @property
+    def kind(self) -> Kind:
+        """The Python that the worker is brought for: the same as runs here if it has that, or has none."""
+        minor = MINOR if MINOR in self.pythons or not self.pythons else self.pythons[0]
+        return Kind(minor, self.libc, self.machine)
 
 
 def look(docker: Docker, image: str, platform: str | None) -> Base:
-    """Start it once, without a network. What is not here is fetched. Raises `HerdError`."""
+    """Start it once, without a network; what is not here is fetched. Raises `HerdError`."""
     chosen = ["--platform", platform] if platform else []
     words = ["run", "--rm", *chosen, "--network", "none", "--user", "0", "--entrypoint", "/bin/sh", image, "-c", _LOOK]
     return read(docker.ask(*words, what=f"{image} can't be looked into"), image)
@@ -50,7 +73,7 @@ def read(said: str, image: str = "the image") -> Base:
     if not found.get("machine"):
         raise HerdError.of(
             Code.REFUSED,
-            f"{image} has no shell that can be asked what it is",
+            f"{image} has no shell that can say what it is",
             remedy="take a base that is made from Debian or Alpine",
         )
     pythons = tuple(dict.fromkeys(minor for minor in found.get("python", []) if minor in MINORS))

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
 _LAST_LINES: Final = 6
-_AWAY: Final = re.compile(r"cannot connect to the docker daemon|is the docker daemon running|connection refused", re.I)
+_AWAY: Final = re.compile(r"cannot connect to the docker daemon|connection refused", re.IGNORECASE)
 _DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
 _FOREIGN: Final = re.compile(r"exec format error|does not match the specified platform", re.IGNORECASE)
 _ABSENT: Final = re.compile(r"no such (image|object)|not found|manifest unknown|does not exist", re.IGNORECASE)
@@ -36,7 +36,7 @@ class Docker:
             raise HerdError.of(
                 Code.UNAVAILABLE,
                 "there is no docker command here",
-                remedy="install Docker's command line, or write the folder with --context and build it elsewhere",
+                remedy="install Docker's command line, or build elsewhere what `sandherd image context DIR` writes",
             )
         asked = subprocess.run(
             [program, "buildx", "version"], env=environ, capture_output=True, check=False, stdin=subprocess.DEVNULL
@@ -81,10 +81,3 @@ def failure(what: str, said: str) -> HerdError:
     elif _ABSENT.search(said):
         code, remedy = Code.NOT_FOUND, "see that the name is right, and that this machine reaches its registry"
     return HerdError.of(code, f"{what}: {last}", remedy=remedy)
-
-
-def quoted(words: Sequence[str]) -> str:
-    """A command as it can be given to a shell."""
-    import shlex
-
-    return shlex.join(words)

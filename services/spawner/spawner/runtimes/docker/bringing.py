@@ -62,9 +62,15 @@ class Bringing:
             await asyncio.sleep(_LOOK_AGAIN)
 
     async def _fill(self, volume: str, image: str, packed: bytes) -> None:
-        mount = {"Type": "volume", "Source": volume, "Target": WORKER}
-        host = {"Mounts": [mount], "NetworkMode": "none"}
-        told = {"Image": image, "Entrypoint": list(COMPILE), "User": "0", "Labels": {LABEL: ""}, "HostConfig": host}
+        mount: dict[str, Any] = {"Type": "volume", "Source": volume, "Target": WORKER}
+        host: dict[str, Any] = {"Mounts": [mount], "NetworkMode": "none"}
+        told: dict[str, Any] = {
+            "Image": image,
+            "Entrypoint": list(COMPILE),
+            "User": "0",
+            "Labels": {LABEL: ""},
+            "HostConfig": host,
+        }
         try:
             porter = await self._docker.containers.create(told, name=volume)
         except DockerError as error:

@@ -67,12 +67,17 @@ def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "ReadonlyRootfs": kind.read_only,
-        "Tmpfs": {"/tmp": "rw,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
-        "Ulimits": [{"Name": "nofile", "Soft": spec.limits.open_files, "Hard": spec.limits.open_files}],
+        "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
+        "Ulimits": [_ulimit("nofile", spec.limits.open_files), _ulimit("cpu", spec.limits.cpu_seconds)],
         "Mounts": [{"Type": "volume", "Target": ROOT}, *_workers(worker), *map(_mount, spec.mounts)],
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
+
+
+def _ulimit(name: str, value: int) -> dict[str, Any]:
+    """Of each process."""
+    return {"Name": name, "Soft": value, "Hard": value}
 
 
 def _workers(volume: str | None) -> list[dict[str, Any]]:
