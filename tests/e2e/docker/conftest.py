@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 from aiodocker import Docker, DockerError
+from aiodocker.volumes import DockerVolume
 
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
@@ -176,6 +177,11 @@ class Dockered:
     async def remove(self, sandbox: str) -> None:
         """Remove its container, as a stranger may."""
         await self._container(sandbox).delete(force=True, v=True)
+
+    async def remove_all(self, sandbox: str) -> None:
+        """The same with its volume."""
+        await self.remove(sandbox)
+        await DockerVolume(self.docker, f"sandherd-{sandbox}").delete()
 
 
 @pytest.fixture

@@ -51,12 +51,25 @@ async def test_a_box_that_is_killed_whole_is_recovered(dockered: Any) -> None:
     await dockered.whole(sandbox)
 
 
-async def test_a_container_that_a_stranger_removes_is_lost_and_tried_again(dockered: Any) -> None:
-    """What it had not said is gone with it, and that is said: `sandbox_lost`."""
-    script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; {HOLD}'
+async def test_a_container_that_a_stranger_removes_loses_nothing(dockered: Any) -> None:
+    """Its volume has what was not said yet: a container is made anew to say that, and the task is tried again."""
+    script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
     task = await dockered.submit(script, retry=Retry(max_attempts=2, first_delay_seconds=0))
     sandbox = await dockered.began(task)
     await dockered.remove(sandbox)
+    view = await dockered.ended(task)
+    assert (view.state, view.attempt) == ("completed", 2)
+    assert (await dockered.event(task, "agent.failed"))["data"]["error_type"] == ErrorType.WORKER_LOST
+    assert "before" in str(await dockered.events(task))
+    await dockered.whole(sandbox, view.sandbox)
+
+
+async def test_a_sandbox_that_a_stranger_removes_is_lost_and_tried_again(dockered: Any) -> None:
+    """With its volume: what it had not said is gone, and that is said: `sandbox_lost`."""
+    script = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; {HOLD}'
+    task = await dockered.submit(script, retry=Retry(max_attempts=2, first_delay_seconds=0))
+    sandbox = await dockered.began(task)
+    await dockered.remove_all(sandbox)
     view = await dockered.ended(task)
     assert (view.state, view.attempt) == ("completed", 2)
     failed = (await dockered.event(task, "sandbox.failed"))["data"]

@@ -9,12 +9,13 @@ from aiodocker import Docker
 
 from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
+from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import Kind
 from spawner.runtimes.docker.engine import Engine
 from tests.engines.docker import IMAGE
-from tests.integration.runtimes.conftest import Boxes
+from tests.integration.runtimes.conftest import WORK, Boxes
 
 pytestmark = pytest.mark.xdist_group("docker")
 NET = "sandherd-test-net"
@@ -142,6 +143,24 @@ async def forget(docker: Docker, volume: str) -> None:
     """Take what was brought away again."""
     await docker.containers.container(volume).delete(force=True)
     await (await docker.volumes.get(volume)).delete()
+
+
+async def test_a_volume_without_its_container_is_found_and_used(boxes: Any, docker: Docker) -> None:
+    """A box that is made anew has what the first one had; removed, nothing of both is left."""
+    spec = boxes.spec(f"echo life >> {WORK}/lives; sleep 60")
+    box = await boxes.provider.create(spec)
+    await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
+    await docker.containers.container(box.id).delete(force=True, v=True)
+    found = await boxes.provider.get(spec.name)
+    assert (found.hollow, found.alive, found.labels) == (True, False, box.labels)
+    assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [spec.name]
+    box = await boxes.provider.create(spec)
+    said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert said.out == b"life\nlife\n"
+    await docker.containers.container(box.id).delete(force=True, v=True)
+    await boxes.provider.remove(spec.name)
+    assert await boxes.provider.get(spec.name) is None
+    assert await boxes.provider.find({HERD: boxes.herd}) == []
 
 
 async def test_no_engine_is_said_with_what_helps(tmp_path: Any) -> None:

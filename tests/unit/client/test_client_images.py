@@ -111,7 +111,8 @@ def test_a_folder_to_build_in_is_whole(tmp_path: Path) -> None:
 def test_a_kind_that_is_none_is_refused(tmp_path: Path, field: str, value: str) -> None:
     """With those that there are."""
     with pytest.raises(HerdError, match="there is: "):
-        context.written(tmp_path / "new", **({"minor": None, "libc": None, "machine": None} | {field: value}))
+        asked: dict[str, str | None] = {"minor": None, "libc": None, "machine": None}
+        context.written(tmp_path / "new", **asked | {field: value})
 
 
 def test_a_python_is_brought_where_that_is_asked() -> None:

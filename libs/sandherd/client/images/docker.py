@@ -14,10 +14,13 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
 _LAST_LINES: Final = 6
-_AWAY: Final = re.compile(r"cannot connect to the docker daemon|connection refused", re.IGNORECASE)
+_AWAY: Final = re.compile(r"cannot connect to the docker daemon|dial unix", re.IGNORECASE)
 _DENIED: Final = re.compile(r"denied|unauthorized|authentication required", re.IGNORECASE)
 _FOREIGN: Final = re.compile(r"exec format error|does not match the specified platform", re.IGNORECASE)
-_ABSENT: Final = re.compile(r"no such (image|object)|not found|manifest unknown|does not exist", re.IGNORECASE)
+_ABSENT: Final = re.compile(
+    r"no such (image|object|host)|not found|manifest unknown|does not exist|unable to find image|dial tcp",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,9 @@ class BoxRuntime:
         box = await self._known(plan.unit)
         if box.alive:
             return
+        if box.hollow:
+            await self.create(plan)
+            return
         await asked(self._provider.put(plan.unit, furnishing.files(self._seen_from_there(plan), lost=box.end)))
         await asked(self._provider.start(plan.unit))
 

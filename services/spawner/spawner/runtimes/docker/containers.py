@@ -69,7 +69,7 @@ def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
         "ReadonlyRootfs": kind.read_only,
         "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
         "Ulimits": [_ulimit("nofile", spec.limits.open_files), _ulimit("cpu", spec.limits.cpu_seconds)],
-        "Mounts": [{"Type": "volume", "Target": ROOT}, *_workers(worker), *map(_mount, spec.mounts)],
+        "Mounts": [_own(spec), *_workers(worker), *map(_mount, spec.mounts)],
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
@@ -78,6 +78,12 @@ def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
 def _ulimit(name: str, value: int) -> dict[str, Any]:
     """Of each process."""
     return {"Name": name, "Soft": value, "Hard": value}
+
+
+def _own(spec: BoxSpec) -> dict[str, Any]:
+    """The volume with all that is the box's own. It has a name and labels: an engine that dies may leave it alone."""
+    options = {"Labels": dict(spec.labels)}
+    return {"Type": "volume", "Source": PREFIX + spec.name, "Target": ROOT, "VolumeOptions": options}
 
 
 def _workers(volume: str | None) -> list[dict[str, Any]]:
@@ -105,6 +111,20 @@ def box(shown: Mapping[str, Any]) -> Box:
         end=_end(state) if standing in {BoxState.STOPPED, BoxState.FAILED} and runs else None,
         problem=state.get("Error") or "",
         aside=name.startswith(ASIDE),
+    )
+
+
+def forsaken(volume: Mapping[str, Any]) -> Box:
+    """A box of which only the volume is there: its worker has begun, for all that is known."""
+    return Box(
+        name=str(volume["Name"]).removeprefix(PREFIX),
+        id=volume["Name"],
+        labels=volume.get("Labels") or {},
+        state=BoxState.FAILED,
+        created_at=datetime.fromisoformat(volume["CreatedAt"]),
+        runs=1,
+        problem="its container is gone",
+        hollow=True,
     )
 
 

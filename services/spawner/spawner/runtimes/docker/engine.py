@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
+from aiodocker.volumes import DockerVolume
 
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import (
@@ -46,7 +47,7 @@ class Engine:
     async def create(self, spec: BoxSpec) -> Box:
         """Make the container with its files, and start it. What a call before has left half done is gone on with."""
         box = await self.get(spec.name)
-        if box is None:
+        if box is None or box.hollow:
             with faults(f"making {spec.name}"):
                 await self._make(spec)
         elif box.runs:
@@ -67,16 +68,28 @@ class Engine:
                 except DockerError as error:
                     if error.status != _NOT_FOUND:
                         raise
-        return None
+        return await self._forsaken(name)
+
+    async def _forsaken(self, name: str) -> Box | None:
+        """A volume whose container somebody else has removed, or that an engine which died has left."""
+        with faults(f"looking for {name}"):
+            try:
+                return containers.forsaken(await DockerVolume(self._docker, PREFIX + name).show())
+            except DockerError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                return None
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
-        """All containers with these labels, one that is gone meanwhile left out."""
-        wanted = json.dumps({"label": [f"{key}={value}" for key, value in labels.items()]})
+        """All containers with these labels, one that is gone meanwhile left out; and volumes that have lost theirs."""
+        wanted = {"label": [f"{key}={value}" for key, value in labels.items()]}
         with faults("listing containers"):
-            found = await self._docker.containers.list(all="true", filters=wanted)
+            volumes = (await self._docker.volumes.list(filters=wanted))["Volumes"] or []
+            found = await self._docker.containers.list(all="true", filters=json.dumps(wanted))
         names = [str(one["Names"][0]).lstrip("/").removeprefix(ASIDE).removeprefix(PREFIX) for one in found]
         boxes = [await self.get(name) for name in names]
-        return [box for box in boxes if box]
+        alone = [containers.forsaken(one) for one in volumes if one["Name"].removeprefix(PREFIX) not in names]
+        return [*filter(None, boxes), *alone]
 
     async def start(self, name: str) -> None:
         """Start its program once more."""
@@ -101,6 +114,7 @@ class Engine:
         with faults(f"removing {name}"):
             for called in (PREFIX, ASIDE):
                 await _unless_gone(self._docker.containers.container(called + name).delete(force=True, v=True))
+            await _unless_gone(DockerVolume(self._docker, PREFIX + name).delete())
 
     async def set_aside(self, name: str) -> None:
         """Give it another name, by which every replica knows it."""
