@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
 
 
@@ -79,6 +80,8 @@ class Box:
     problem: str = ""
     aside: bool = False
     """Whether it was set aside, for a person to look at."""
+    hollow: bool = False
+    """Whether only what it held is left: one that is made anew under its name finds all of that."""
 
     @property
     def alive(self) -> bool:
@@ -110,6 +113,8 @@ class BoxSpec:
     limits: Limits
     stop_grace: float
     ports: Sequence[int] = ()
+    mounts: Sequence[Mount] = ()
+    """Only for a provider that has the ability."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,7 @@ class Abilities:
     ports: bool = False
     memory_limit: bool = True
     process_limit: bool = True
+    mounts: bool = False
 
 
 class Provider(Protocol):

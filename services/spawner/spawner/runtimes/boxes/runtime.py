@@ -39,6 +39,8 @@ class BoxRuntime:
             memory="provider" if able.memory_limit else "none",
             processes="provider" if able.process_limit else "none",
             can_pause=able.pause,
+            images=True,
+            mounts=able.mounts,
         )
         self._provider = provider
         self._herd = herd
@@ -62,8 +64,10 @@ class BoxRuntime:
         box = await self._known(plan.unit)
         if box.alive:
             return
-        lost = box.end.code if box.end else None
-        await asked(self._provider.put(plan.unit, furnishing.files(self._seen_from_there(plan), lost=lost)))
+        if box.hollow:
+            await self.create(plan)
+            return
+        await asked(self._provider.put(plan.unit, furnishing.files(self._seen_from_there(plan), lost=box.end)))
         await asked(self._provider.start(plan.unit))
 
     async def pause(self, unit: str) -> None:
