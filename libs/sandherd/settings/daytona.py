@@ -28,9 +28,7 @@ class DaytonaSettings(BaseModel):
 
     daytona_api_key: Annotated[Secret | None, Env("DAYTONA_API_KEY", secret=True)] = Field(default=None, repr=False)
     """The key for Daytona's API."""
-    daytona_jwt_token: Annotated[Secret | None, Env("DAYTONA_JWT_TOKEN", secret=True)] = Field(
-        default=None, repr=False
-    )
+    daytona_jwt_token: Annotated[Secret | None, Env("DAYTONA_JWT_TOKEN", secret=True)] = Field(default=None, repr=False)
     """In place of a key: a token, which needs the organization, too."""
     daytona_organization_id: Annotated[Known | None, Env("DAYTONA_ORGANIZATION_ID")] = None
     """The organization that a token is used for."""
