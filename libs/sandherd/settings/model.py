@@ -10,6 +10,7 @@ from sandherd.contracts.harnesses import EnvName
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, Limits
+from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
 
@@ -20,7 +21,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-class Settings(DockerSettings, BaseModel):
+class Settings(DockerSettings, DaytonaSettings, BaseModel):
     """The settings of every part; each uses what it needs. Times are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

@@ -28,6 +28,11 @@ NAMED: dict[str, list[Any]] = {
     "docker_host": ["unix:///run/docker.sock", "tcp://engine:2375", "https://engine:2376"],
     "docker_user": ["1:2", "1001:1001", "65534:65534"],
     "docker_read_only": [False, True, False],
+    "daytona_api_url": ["https://one/api", "http://two:3000/api", "https://three"],
+    "daytona_block_network": [True, False, True],
+    "daytona_ephemeral": [True, False, True],
+    "daytona_allowed_networks": [["10.0.0.0/8"], ["10.0.0.0/8", "2001:db8::/32"], ["192.0.2.1/32"]],
+    "daytona_volumes": [["v1:/data"], ["v1:/data:part", "v2:/more"], ["v3:/x"]],
 }
 """Values of settings that take no word of any kind."""
 
@@ -105,10 +110,13 @@ def test_a_setting_with_parts_is_json_or_yaml(text: str) -> None:
     assert load(environ={"SANDHERD_PROFILES": text}).settings.profiles["small"].warm == 2
 
 
+_NAMING = {"id", "target", "snapshot", "user"}
 BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
 BAD |= {"docker_network": "a network", "sandbox_image": "an image", "docker_host": "/run/docker.sock"}
 BAD |= {"forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
 BAD |= {"sandbox_nats_url": "nats://a:1,http://b"}
+BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api_url": "https://user:hush@host/api"}
+BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains"}

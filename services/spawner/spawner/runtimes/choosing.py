@@ -52,5 +52,19 @@ async def _docker(settings: Settings, name: str) -> Runtime:
     return await open_docker(settings, name)
 
 
-_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {"docker": _docker}
+async def _daytona(settings: Settings, name: str) -> Runtime:
+    try:
+        from spawner.runtimes.daytona.opening import open_daytona
+    except ModuleNotFoundError as error:
+        raise _absent("daytona", error) from error
+    return await open_daytona(settings, name)
+
+
+def _absent(runtime: str, error: ModuleNotFoundError) -> RuntimeFailedError:
+    """What is said where a runtime's library was not installed, which not everybody wants."""
+    told = f"runtime {runtime} needs {error.name}: install the spawner as sandherd-spawner[{runtime}]"
+    return RuntimeFailedError(RuntimeFault.REFUSED, told)
+
+
+_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {"daytona": _daytona, "docker": _docker}
 """Each loads its vendor's library only where it is wanted."""

@@ -1,0 +1,1 @@
+"""Boxes as sandboxes of Daytona."""

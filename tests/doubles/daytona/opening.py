@@ -1,0 +1,37 @@
+"""What a test opens Daytona's adapter with."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from daytona import AsyncDaytona, DaytonaConfig
+
+from spawner.runtimes.boxes.provider import Provider
+from spawner.runtimes.boxes.retrying import Patience
+from spawner.runtimes.daytona.cloud import Cloud
+from spawner.runtimes.daytona.sandboxes import Kind
+from tests.doubles.daytona.double import KEY, SNAPSHOT, Double
+
+
+def cloud(double: Double, **kind: Any) -> Cloud:
+    """The adapter with the real SDK, at this double; it waits for nothing longer than it has to."""
+    daytona = AsyncDaytona(DaytonaConfig(api_key=KEY, api_url=double.api_url, target="us"))
+    given = {"snapshot": SNAPSHOT, "patience": 30.0, "look_interval": 0.2, "secrets": (KEY,), **kind}
+    return Cloud(daytona, Kind(**given), patience=Patience(first=0.05, longest=1.0))
+
+
+@pytest.fixture
+async def daytona_double() -> AsyncIterator[Double]:
+    """A Daytona of one test's own. Whatever the test was, nothing of it is left on this host."""
+    async with Double() as double:
+        yield double
+
+
+@pytest.fixture
+def open_daytona(daytona_double: Double) -> Callable[[], Awaitable[Provider]]:
+    """What opens the adapter, as often as a test likes."""
+
+    async def opened() -> Provider:
+        return cloud(daytona_double)
+
+    return opened

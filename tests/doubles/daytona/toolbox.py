@@ -1,0 +1,143 @@
+"""What Daytona calls the toolbox daemon, in a sandbox of the double: it runs commands there and touches files.
+
+Usage: toolbox.py SOCKET. One request and one answer on each connection, both JSON behind their length. It knows nothing
+but the standard library: a sandbox has no more.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+SHELL = shutil.which("bash") or "/bin/sh"
+HOME = os.environ["HOME"]
+sessions: dict[str, dict[str, dict[str, Any]]] = {}
+watching: set[asyncio.Task[None]] = set()
+
+
+class RefusedError(Exception):
+    """Asked for in vain: a status, a code and a text, as the daemon writes them."""
+
+
+async def execute(asked: dict[str, Any]) -> dict[str, Any]:
+    process = await begin(asked["command"], asked.get("cwd"), asked.get("envs"))
+    try:
+        async with asyncio.timeout(asked.get("timeout") or 360):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        raise RefusedError(408, "PROCESS_EXECUTION_TIMEOUT", "command execution timeout") from None
+    return {"exitCode": ended(process.returncode), "result": said.decode(errors="replace")}
+
+
+async def begin(command: str, folder: str | None, given: dict[str, str] | None) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(SHELL, "-c", command),
+            cwd=folder or HOME,
+            env={**os.environ, **(given or {})},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise RefusedError(400, "INVALID_WORKING_DIRECTORY", str(error)) from None
+
+
+def ended(code: int | None) -> int:
+    return 128 - code if code is not None and code < 0 else code or 0
+
+
+async def make_session(asked: dict[str, Any]) -> dict[str, Any]:
+    if asked["session"] in sessions:
+        raise RefusedError(409, "SESSION_EXISTS", "session already exists")
+    sessions[asked["session"]] = {}
+    return {}
+
+
+async def in_session(asked: dict[str, Any]) -> dict[str, Any]:
+    commands = known(asked["session"])
+    process = await begin(asked["command"], None, None)
+    number = f"cmd-{len(commands) + 1}"
+    commands[number] = {"id": number, "command": asked["command"]}
+    watch = asyncio.create_task(watched(process, commands[number]))
+    watching.add(watch)
+    watch.add_done_callback(watching.discard)
+    if not asked["run_async"]:
+        await watch
+    return {"cmdId": number, **{name: found for name, found in commands[number].items() if name == "exitCode"}}
+
+
+async def watched(process: asyncio.subprocess.Process, command: dict[str, Any]) -> None:
+    await process.communicate()
+    command["exitCode"] = ended(process.returncode)
+
+
+async def show_session(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"sessionId": asked["session"], "commands": list(known(asked["session"]).values())}
+
+
+def known(session: str) -> dict[str, dict[str, Any]]:
+    if session not in sessions:
+        raise RefusedError(404, "SESSION_NOT_FOUND", "session not found")
+    return sessions[session]
+
+
+async def write(asked: dict[str, Any]) -> dict[str, Any]:
+    path = Path(asked["path"])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(asked["content"]))
+    except PermissionError:
+        raise RefusedError(403, "FILE_ACCESS_DENIED", f"permission denied: {path}") from None
+    return {}
+
+
+async def read(asked: dict[str, Any]) -> dict[str, Any]:
+    path = Path(asked["path"])
+    if not path.exists():
+        raise RefusedError(404, "FILE_NOT_FOUND", f"file not found: {path}")
+    if path.is_dir():
+        raise RefusedError(400, "FILE_READ_FAILED", f"path points to a directory: {path}")
+    return {"content": base64.b64encode(path.read_bytes()).decode()}
+
+
+ASKED = {
+    "execute": execute,
+    "make_session": make_session,
+    "in_session": in_session,
+    "show_session": show_session,
+    "write": write,
+    "read": read,
+}
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        asked = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
+        try:
+            said: dict[str, Any] = {"answer": await ASKED[asked["ask"]](asked)}
+        except RefusedError as error:
+            said = {"refused": list(error.args)}
+        packed = json.dumps(said).encode()
+        writer.write(len(packed).to_bytes(8, "big") + packed)
+        await writer.drain()
+    writer.close()
+
+
+async def main() -> None:
+    Path(sys.argv[1]).unlink(missing_ok=True)
+    server = await asyncio.start_unix_server(answer, sys.argv[1])
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,351 @@
+"""Daytona as it goes wrong: each time the adapter says what it is, in one word, and leaves nothing behind."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sandherd.settings import Settings
+from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.provider import BoxSpec, BoxState, Command, ProviderError, ProviderFault
+from spawner.runtimes.contract import RuntimeFailedError
+from spawner.runtimes.daytona.cloud import Cloud
+from spawner.runtimes.daytona.opening import open_daytona as open_runtime
+from tests.doubles.daytona.answers import ApiError
+from tests.doubles.daytona.double import IMAGE, KEY, SNAPSHOT, Double
+from tests.doubles.daytona.opening import cloud
+from tests.integration.runtimes.conftest import WAITS, Boxes
+
+QUOTA = "Total CPU limit exceeded. Maximum allowed: 10.\nConsider archiving unused sandboxes."
+THROTTLED = {"X-RateLimit-Remaining-sandbox-create": "0", "X-RateLimit-Limit-sandbox-create": "300"}
+
+
+@pytest.fixture
+async def at(daytona_double: Double) -> AsyncIterator[Boxes]:
+    """Boxes at the double; whatever is left of them at the end is an orphan."""
+    boxes = Boxes(cloud(daytona_double))
+    yield boxes
+    daytona_double.faults.clear()
+    daytona_double.stuck.clear()
+    await boxes.close()
+    assert daytona_double.living() == []
+
+
+async def refused(asked: Any, fault: ProviderFault) -> ProviderError:
+    """What was said when this was asked for in vain."""
+    with pytest.raises(ProviderError) as caught:
+        await asked
+    assert caught.value.fault is fault, caught.value
+    assert KEY not in str(caught.value)
+    return caught.value
+
+
+async def runs_once(at: Boxes, double: Double, spec: BoxSpec) -> None:
+    """One sandbox of this name, whose program was started once."""
+    box = await at.provider.get(spec.name)
+    assert box is not None
+    assert (box.alive, box.runs) == (True, 1)
+    assert double.living() == [spec.name]
+
+
+async def test_a_lost_answer_makes_no_second_sandbox(at: Boxes, daytona_double: Double) -> None:
+    """The sandbox is made and the answer never comes: the look by name finds it, and it is asked for once."""
+    daytona_double.fail("POST", "/api/sandbox$", lost=True)
+    spec = at.spec()
+    await at.provider.create(spec)
+    await runs_once(at, daytona_double, spec)
+    assert daytona_double.asked.count(("POST", "/api/sandbox")) == 1
+
+
+@pytest.mark.parametrize("path", ["session$", "session/[^/]+/exec$", "process/execute$", "bulk-upload$", "labels$"])
+async def test_a_lost_answer_from_inside_starts_nothing_twice(at: Boxes, daytona_double: Double, path: str) -> None:
+    """Whatever it was an answer to."""
+    daytona_double.fail("PUT" if path == "labels$" else "POST", path, lost=True)
+    spec = at.spec(f"echo life >> /sandherd/work/lives; {WAITS}")
+    box = await at.provider.create(spec)
+    await runs_once(at, daytona_double, spec)
+    said = await at.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
+    assert said.out == b"life\n"
+
+
+async def test_a_making_that_takes_too_long_is_gone_on_with(daytona_double: Double, at: Boxes) -> None:
+    """It is said that it took too long; when it is asked for again it is the same sandbox."""
+    hasty = cloud(daytona_double, patience=1.0)
+    daytona_double.fail("POST", "/api/sandbox$", slow=2.0)
+    spec = at.spec()
+    try:
+        await refused(hasty.create(spec), ProviderFault.TIMED_OUT)
+        await at.provider.create(spec)
+    finally:
+        await hasty.close()
+    await runs_once(at, daytona_double, spec)
+
+
+async def test_who_is_throttled_waits_as_long_as_told(at: Boxes, daytona_double: Double) -> None:
+    """By the header of that throttler; what is short is waited for here."""
+    told = {"Retry-After-sandbox-create": "1", **THROTTLED}
+    daytona_double.fail("POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", told))
+    spec, began = at.spec(), time.monotonic()
+    await at.provider.create(spec)
+    assert time.monotonic() - began >= 1
+    await runs_once(at, daytona_double, spec)
+
+
+@pytest.mark.parametrize("header", ["Retry-After-sandbox-create", "X-RateLimit-Reset-sandbox-create"])
+async def test_a_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Double, header: str) -> None:
+    """It is said at once, with the time."""
+    daytona_double.fail(
+        "POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", {header: "57", **THROTTLED})
+    )
+    said = await refused(at.provider.create(at.spec()), ProviderFault.RATE_LIMITED)
+    assert said.wait == 57
+    assert daytona_double.living() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "fault"),
+    [
+        (400, QUOTA, ProviderFault.QUOTA),
+        (400, "Total disk limit exceeded. Maximum allowed: 30GiB.", ProviderFault.QUOTA),
+        (400, "CPU request 900 exceeds maximum allowed per sandbox (4)", ProviderFault.REFUSED),
+        (403, "Organization is suspended: Depleted credits", ProviderFault.REFUSED),
+        (401, "Invalid credentials", ProviderFault.REFUSED),
+        (500, "Internal server error", ProviderFault.TRANSIENT),
+    ],
+)
+async def test_a_refusal_is_of_one_kind(
+    at: Boxes, daytona_double: Double, status: int, message: str, fault: ProviderFault
+) -> None:
+    """With what Daytona said, and nothing made."""
+    daytona_double.fail("POST", "/api/sandbox$", times=99, error=ApiError(status, message))
+    said = await refused(at.provider.create(at.spec()), fault)
+    assert message.partition("\n")[0] in str(said)
+    assert daytona_double.living() == []
+
+
+async def test_what_passes_is_asked_for_again(at: Boxes, daytona_double: Double) -> None:
+    """Out of order for a moment, or busy with the same sandbox: nobody hears of it."""
+    daytona_double.fail("POST", "/api/sandbox$", times=2, error=ApiError(503, "Service Unavailable"))
+    box = await at.make()
+    daytona_double.fail("POST", "/stop$", error=ApiError(409, "Sandbox state change in progress"))
+    daytona_double.fail("POST", "/stop$", error=ApiError(400, "Sandbox is not started"))
+    await at.provider.stop(box.name, 1)
+    assert (await at.until(box, lambda found: found is not None)).state is BoxState.STOPPED  # type: ignore[union-attr]
+    daytona_double.fail("POST", "/start$", error=ApiError(409, "Sandbox state change in progress"))
+    await at.provider.start(box.name)
+
+
+async def test_a_sandbox_that_fails_is_made_anew(at: Boxes, daytona_double: Double) -> None:
+    """One that never ran anything holds its resources for nobody: it is removed, and another takes its name."""
+    daytona_double.error_reasons += ["no runner took it"]
+    spec = at.spec()
+    await at.provider.create(spec)
+    await runs_once(at, daytona_double, spec)
+
+
+async def test_why_sandboxes_fail_is_said(at: Boxes, daytona_double: Double) -> None:
+    """With Daytona's own reason, once it has failed often enough."""
+    daytona_double.error_reasons += ["no runner took it"] * 9
+    said = await refused(at.provider.create(at.spec()), ProviderFault.TRANSIENT)
+    assert "no runner took it" in str(said)
+    assert daytona_double.living() == []
+
+
+async def test_a_sandbox_that_fails_later_is_shown_with_its_reason(at: Boxes, daytona_double: Double) -> None:
+    """It ran: it is not made anew, as something in it may not have been said."""
+    spec = at.spec()
+    await at.provider.create(spec)
+    await daytona_double.break_down(spec.name, "the runner is gone")
+    for box in (await at.provider.get(spec.name), await at.provider.create(spec)):
+        assert box is not None
+        assert (box.state, box.alive, box.problem) == (BoxState.FAILED, False, "the runner is gone")
+        assert box.end is not None
+        assert (box.end.code, box.end.reason) == (None, "the runner is gone")
+    await at.provider.stop(spec.name, 1)
+
+
+async def test_a_dead_toolbox_is_not_taken_for_a_dead_sandbox(at: Boxes, daytona_double: Double) -> None:
+    """Daytona calls it started; the program runs on. That nobody can look inside is said, and it can be ended."""
+    box = await at.make()
+    daytona_double.of(box.name).machine.kill_daemon()
+    found = await at.until(box, lambda one: one is not None and bool(one.problem))
+    assert found is not None
+    assert (found.state, found.alive, found.runs) == (BoxState.RUNNING, True, 1)
+    assert "toolbox inside does not answer" in found.problem
+    said = await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.TRANSIENT)
+    assert "502" in str(said)
+    await at.provider.stop(box.name, 1)
+    ended = await at.provider.get(box.name)
+    assert ended is not None
+    assert ended.end is not None
+    assert (ended.alive, ended.end.code) == (False, None)
+
+
+async def test_a_removal_that_is_stuck_is_asked_for_again(at: Boxes, daytona_double: Double) -> None:
+    """The first never ends; the second does."""
+    box = await at.make()
+    daytona_double.stuck["destroyed"] = 1
+    hasty = cloud(daytona_double, patience=1.0)
+    await hasty.remove(box.name)
+    await hasty.close()
+    assert daytona_double.living() == []
+
+
+async def test_a_removal_that_never_ends_is_said(at: Boxes, daytona_double: Double) -> None:
+    """It was asked for three times, and still counts against the quota; the name stays found until it is gone."""
+    box = await at.make()
+    daytona_double.stuck["destroyed"] = 99
+    hasty = cloud(daytona_double, patience=1.0)
+    said = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
+    assert "counts against the quota" in str(said)
+    assert [method for method, path in daytona_double.asked if path.startswith("/api")].count("DELETE") == 3
+    assert [one.state for one in await hasty.find({HERD: at.herd})] == [BoxState.REMOVING]
+    await hasty.close()
+
+
+async def test_a_start_that_is_stuck_can_be_removed(at: Boxes, daytona_double: Double) -> None:
+    """It is said that it takes too long, it is found by name and label, and it goes."""
+    daytona_double.stuck["started"] = 1
+    hasty, spec = cloud(daytona_double, patience=1.0), at.spec()
+    await refused(hasty.create(spec), ProviderFault.TIMED_OUT)
+    assert [(one.name, one.state) for one in await hasty.find({HERD: at.herd})] == [(spec.name, BoxState.CREATING)]
+    await hasty.remove(spec.name)
+    await hasty.close()
+    assert daytona_double.living() == []
+
+
+async def test_a_sandbox_that_others_stop_or_remove_is_seen(at: Boxes, daytona_double: Double) -> None:
+    """Nothing of ours was asked: how its program ended is not known, and that is said."""
+    box = await at.make()
+    held = daytona_double.of(box.name)
+    await daytona_double.change(held, "stopped")
+    found = await at.until(box, lambda one: one is not None and one.state is BoxState.STOPPED)
+    assert found is not None
+    assert found.end is not None
+    assert (found.alive, found.end.code, found.end.reason) == (False, None, "the sandbox was stopped at Daytona")
+    await at.until(box, lambda _: held.state == "stopped")
+    await daytona_double.change(held, "destroyed")
+    await at.until(box, lambda one: one is None)
+
+
+async def test_a_program_that_is_gone_without_a_word_has_ended(at: Boxes) -> None:
+    """Also where nobody is left to say how."""
+    box = await at.make()
+    await at.sh(box, "kill -KILL $(cut -d' ' -f1 /sandherd/run/1.pid) $(cat /sandherd/run/1.child)")
+    ended = await at.until(box, lambda one: one is not None and not one.alive)
+    assert ended is not None
+    assert ended.end is not None
+    assert (ended.end.code, ended.end.reason) == (None, "it is gone without a word")
+
+
+async def test_a_class_that_can_not_pause_refuses(at: Boxes, daytona_double: Double) -> None:
+    """In Daytona's words."""
+    daytona_double.can_pause = False
+    box = await at.make()
+    said = await refused(at.provider.pause(box.name), ProviderFault.REFUSED)
+    assert "not supported" in str(said)
+
+
+async def test_a_paused_sandbox_is_asked_nothing(at: Boxes) -> None:
+    """Nobody inside could answer; it is refused at once, and goes on afterwards."""
+    box = await at.make()
+    await at.provider.pause(box.name)
+    await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.REFUSED)
+    await at.provider.resume(box.name)
+    assert (await at.sh(box, "echo on")).out == b"on\n"
+
+
+async def test_without_socket_io_everything_is_done_by_looking() -> None:
+    """The SDK looks every second then."""
+    async with Double(has_events=False) as double:
+        at = Boxes(cloud(double))
+        box = await at.make()
+        await at.provider.stop(box.name, 1)
+        await at.provider.start(box.name)
+        await at.close()
+        assert double.living() == []
+
+
+async def test_a_snapshot_that_is_not_active_is_refused_by_name(at: Boxes, daytona_double: Double) -> None:
+    """Nothing else is ever made in its place."""
+    for state in ("inactive", "error", "building"):
+        daytona_double.snapshots["sandherd-old"] = state
+        said = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
+        assert f"snapshot sandherd-old is {state}" in str(said)
+    assert ("POST", "/api/sandbox") not in daytona_double.asked
+
+
+async def test_an_image_is_built_with_its_own_resources(at: Boxes, daytona_double: Double) -> None:
+    """Where there is no snapshot of that name."""
+    box = await at.make(image=IMAGE)
+    shown = daytona_double.of(box.name).shown
+    assert (shown["buildInfo"]["dockerfileContent"], shown["memory"]) == (f"FROM {IMAGE}\n", 1)
+
+
+async def test_all_that_is_set_is_asked_for(daytona_double: Double, at: Boxes) -> None:
+    """Intervals, network, user, resources; name and label are ours, and Daytona's own label stays."""
+    kind: dict[str, Any] = {"auto_archive": 60, "auto_delete": 120, "cpu": 2, "disk_gb": 5, "user": "agent"}
+    kind |= {"allowed_networks": {"10.1.0.0/16", "10.0.0.0/16"}, "volumes": {"vol-1:/data:part"}}
+    kind |= {"snapshot": None, "image": IMAGE}
+    asked = cloud(daytona_double, **kind)
+    spec = at.spec()
+    await asked.create(spec)
+    await asked.set_aside(spec.name)
+    await asked.take_back(spec.name)
+    await asked.close()
+    shown = daytona_double.of(spec.name).shown
+    assert (shown["autoStopInterval"], shown["autoArchiveInterval"], shown["autoDeleteInterval"]) == (0, 60, 120)
+    assert (shown["cpu"], shown["disk"], shown["user"]) == (2, 5, "agent")
+    assert shown["networkAllowList"] == "10.0.0.0/16,10.1.0.0/16"
+    assert shown["volumes"] == [{"volumeId": "vol-1", "mountPath": "/data", "subpath": "part"}]
+    assert shown["env"] == {"GIVEN": "a value"}
+    assert {"code-toolbox-language", "sandherd.dev/unit", HERD} <= shown["labels"].keys()
+    assert shown["labels"]["sandherd.dev/unit"] == shown["name"] == spec.name
+
+
+async def test_an_ephemeral_sandbox_stays_until_it_is_removed(daytona_double: Double, at: Boxes) -> None:
+    """Stopped it would be gone with all that it has not said."""
+    ephemeral, spec = cloud(daytona_double, ephemeral=True, block_network=True), at.spec("exit 3")
+    await ephemeral.create(spec)
+    await ephemeral.stop(spec.name, 1)
+    ended = await ephemeral.get(spec.name)
+    shown = daytona_double.of(spec.name).shown
+    assert ended is not None
+    assert ended.end is not None
+    assert (ended.end.code, shown["autoDeleteInterval"], shown["networkBlockAll"]) == (3, 0, True)
+    await ephemeral.close()
+
+
+def settings(double: Double, **values: Any) -> Settings:
+    given = {"daytona_api_key": KEY, "daytona_api_url": double.api_url, "daytona_snapshot": SNAPSHOT, **values}
+    return Settings(**given)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"daytona_api_key": None}, "DAYTONA_API_KEY"),
+        ({"daytona_api_key": "dtn_wrong"}, "Invalid credentials"),
+        ({"daytona_snapshot": None}, "SANDHERD_DAYTONA_SNAPSHOT"),
+        ({"daytona_snapshot": "sandherd-old"}, "snapshot sandherd-old is inactive"),
+        ({"daytona_snapshot": "sandherd-none"}, "no snapshot sandherd-none"),
+    ],
+)
+async def test_a_runtime_that_could_make_nothing_is_not_opened(
+    daytona_double: Double, values: dict[str, Any], says: str
+) -> None:
+    """It says what to set; never is anything else taken in its place."""
+    with pytest.raises(RuntimeFailedError) as caught:
+        await open_runtime(settings(daytona_double, **values), "herd")
+    assert says in str(caught.value)
+    assert "dtn_" not in str(caught.value)
+
+
+async def test_several_pages_of_sandboxes_are_all_found(daytona_double: Double, at: Boxes) -> None:
+    """More than come at once."""
+    made = await asyncio.gather(*(at.make("exit 0") for _ in range(3)))
+    daytona_double.page = 2
+    provider: Cloud = at.provider  # type: ignore[assignment]  # it is that one here
+    assert {box.name for box in await provider.find({HERD: at.herd})} == {box.name for box in made}
