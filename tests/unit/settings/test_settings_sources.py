@@ -14,10 +14,22 @@ from sandherd.settings import CONFIG_VARIABLE, MASK, Loaded, Settings, Source, e
 
 NAMES = sorted(Settings.model_fields)
 LIMITS = {"memory_mb": 512, "cpu_seconds": 60, "open_files": 64, "processes": 8}
+PLACEMENTS: list[Any] = [
+    {"runtime_class": name, "node_selector": {"a.b/c": "d"}, "tolerations": [{"key": "k", "operator": "Exists"}]}
+    for name in ("gvisor", "kata", "runc")
+]
 STRUCTURED: dict[str, list[Any]] = {
     "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
     "runtime_limits": [{"process": 1}, {"process": 2}, {"process": 3}],
     "profiles": [{name: {"limits": LIMITS, "env": {"A": name}, "warm": 1}} for name in ("small", "usual", "large")],
+    "kubernetes_owner": ["Deployment/one", "Deployment/two", "StatefulSet/one"],
+    "kubernetes_pull_secrets": ["one", "one,two", "two"],
+    "kubernetes_user": ["1:1", "1:2", "2:2"],
+    "kubernetes_read_only": [False, False, False],
+    "kubernetes_cpu": ["2", "500m", "1.5"],
+    "kubernetes_placement": PLACEMENTS,
+    "kubernetes_placements": [{"small": one} for one in PLACEMENTS],
+    "kubernetes_egress": ["10.0.0.0/8", "10.0.0.0/8@443", "2001:db8::/32"],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
 }
 
@@ -42,6 +54,8 @@ def plain(value: Any) -> Any:
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, tuple):
+        return ",".join(value)
     return str(value) if isinstance(value, Path) else value
 
 
@@ -89,7 +103,7 @@ def test_a_setting_with_parts_is_json_or_yaml(text: str) -> None:
 BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains"}
+TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - TAKES_ANY))
