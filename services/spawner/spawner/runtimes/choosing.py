@@ -7,7 +7,7 @@ from typing import Final
 
 from sandherd.bus.identity.material import SpawnerKeys
 from sandherd.settings import Settings
-from spawner.runtimes.contract import Runtime
+from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 
 
@@ -44,5 +44,18 @@ async def _docker(settings: Settings, name: str) -> Runtime:
     return await open_docker(settings, name)
 
 
-_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {"docker": _docker}
+async def _kubernetes(settings: Settings, name: str) -> Runtime:
+    try:
+        from spawner.runtimes.kubernetes.opening import open_kubernetes
+    except ModuleNotFoundError as error:
+        told = "runtime kubernetes needs its client: install sandherd-spawner[kubernetes]"
+        raise RuntimeFailedError(RuntimeFault.REFUSED, told) from error
+
+    return await open_kubernetes(settings, name)
+
+
+_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {
+    "docker": _docker,
+    "kubernetes": _kubernetes,
+}
 """Each loads its vendor's library only where it is wanted."""

@@ -26,7 +26,7 @@ python=$(command -v python{_MINOR} || command -v python3) || python=
   echo "sandherd image build" >&2
   exit 2
 }}
-PYTHONPATH={WORKER}/lib exec "$python" -P -m sandherd_worker.box
+PYTHONPATH="$(cd "${{0%/*}}/../lib" && pwd)" exec "$python" -P -m sandherd_worker.box
 """
 COMPILE: Final = (
     "/bin/sh",

@@ -110,6 +110,8 @@ class BoxSpec:
     limits: Limits
     stop_grace: float
     ports: Sequence[int] = ()
+    profile: str | None = None
+    """The kind of sandbox it was asked for as; a provider may place each kind elsewhere."""
 
 
 @dataclass(frozen=True)
