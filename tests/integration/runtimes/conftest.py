@@ -14,10 +14,12 @@ from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, SANDBOX, STAT
 from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, File, Provider, Ran
 from spawner.runtimes.docker.containers import Kind
 from spawner.runtimes.docker.engine import Engine
+from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
+from tests.doubles.kubernetes.opening import opened
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 
-PROVIDERS = ("docker",)
+PROVIDERS = ("docker", "kubernetes")
 WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 
 
@@ -101,6 +103,18 @@ def open_docker(docker_engine: RealEngine) -> Open:
         return Engine(Docker(docker_engine.host), Kind(IMAGE, network="none"))
 
     return opened
+
+
+@pytest.fixture(scope="session")
+def kubernetes_cluster() -> Iterator[KubernetesCluster]:
+    """A cluster for the whole run of this process."""
+    with KubernetesCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def open_kubernetes(kubernetes_cluster: KubernetesCluster) -> Open:
+    return opened(kubernetes_cluster)
 
 
 WORK = f"{ROOT}/work"

@@ -6,7 +6,7 @@ from typing import Final
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes.bundle import WORKER
 from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.boxes.provider import Box, BoxSpec, ProviderError, ProviderFault
+from spawner.runtimes.boxes.provider import Box, BoxSpec, ProviderError, ProviderFault, Ran
 from spawner.runtimes.kubernetes import executing, gate, manifests, packing, states
 from spawner.runtimes.kubernetes.cluster import Json
 from spawner.runtimes.kubernetes.manifests import BEGUN, Kind, named
@@ -78,8 +78,7 @@ class Making:
 
     async def _furnish(self, spec: BoxSpec) -> None:
         """Bring what the pod lacks, and open its gate."""
-        pod, cluster = named(spec.name), self._objects.cluster
-        said = (await executing.script(cluster, pod, gate.state())).out.split()
+        said = (await self._step(spec.name, gate.state())).out.split()
         if int(said[0]) >= _FIRST:
             return
         if spec.program[0].startswith(WORKER) and said[1] == b"no":
@@ -89,10 +88,11 @@ class Making:
         text = gate.unless_open(_FIRST) + gate.receive(len(files)) + gate.opened(_FIRST)
         await self._step(spec.name, text, files)
 
-    async def _step(self, name: str, text: str, payload: bytes) -> None:
+    async def _step(self, name: str, text: str, payload: bytes = b"") -> Ran:
         ran = await executing.script(self._objects.cluster, named(name), text, payload)
         if ran.code != 0:
             told = ran.err.decode(errors="replace").strip()[-200:]
             raise ProviderError(
                 ProviderFault.TRANSIENT, f"kubernetes: furnishing {name} ended with {ran.code}: {told or 'unsaid'}"
             )
+        return ran
