@@ -74,7 +74,7 @@ class KubernetesSettings(BaseModel):
         Literal["Always", "IfNotPresent", "Never"], Env("SANDHERD_KUBERNETES_PULL_POLICY")
     ] = "IfNotPresent"
     """When a node fetches an image."""
-    kubernetes_pull_secrets: Annotated[tuple[ObjectName, ...], Names, Env("SANDHERD_KUBERNETES_PULL_SECRETS")] = ()
+    kubernetes_pull_secrets: Annotated[frozenset[ObjectName], Names, Env("SANDHERD_KUBERNETES_PULL_SECRETS")] = frozenset()
     """The names of secrets in the namespace that nodes fetch images with."""
     kubernetes_user: Annotated[Users, Env("SANDHERD_KUBERNETES_USER")] = "1000:1000"
     """The user and the group, by number, that everything in a pod runs as."""
@@ -88,7 +88,7 @@ class KubernetesSettings(BaseModel):
     """Runtime class, node selector and tolerations of sandboxes whose profile has none of its own."""
     kubernetes_placements: Annotated[dict[SafeName, Placement], Env("SANDHERD_KUBERNETES_PLACEMENTS")] = {}
     """The same for the profiles that are named here."""
-    kubernetes_egress: Annotated[tuple[Destination, ...], Names, Env("SANDHERD_KUBERNETES_EGRESS")] = ()
+    kubernetes_egress: Annotated[frozenset[Destination], Names, Env("SANDHERD_KUBERNETES_EGRESS")] = frozenset()
     """What sandboxes may reach beside the broker and the cluster's names, as 10.0.0.0/8 or 203.0.113.7/32@443."""
     kubernetes_pending_timeout: Annotated[Positive, Env("SANDHERD_KUBERNETES_PENDING_TIMEOUT")] = 300
     """How long a pod may wait for a node and its image; it is removed then. The spawn timeout should be no shorter."""

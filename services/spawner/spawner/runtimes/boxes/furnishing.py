@@ -59,4 +59,5 @@ def box(plan: SandboxPlan, herd: str) -> BoxSpec:
         limits=plan.limits,
         stop_grace=plan.stop_grace,
         profile=plan.spec.profile,
+        mounts=plan.mounts,
     )

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
 
 
@@ -112,6 +113,8 @@ class BoxSpec:
     ports: Sequence[int] = ()
     profile: str | None = None
     """The kind of sandbox it was asked for as; a provider may place each kind elsewhere."""
+    mounts: Sequence[Mount] = ()
+    """Only for a provider that has the ability."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,7 @@ class Abilities:
     ports: bool = False
     memory_limit: bool = True
     process_limit: bool = True
+    mounts: bool = False
 
 
 class Provider(Protocol):

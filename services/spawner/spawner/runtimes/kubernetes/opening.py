@@ -21,7 +21,7 @@ from spawner.runtimes.kubernetes.provider import Pods
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _VERSIONS: Final = ("v1beta1", "v1alpha1")
 """The versions of Sandboxes whose fields that we need are the same; the first that is there is taken."""
-_NOT_THERE: Final = 404
+_NOT_THERE, _CONFLICT = 404, 409
 _MB_PER_GB: Final = 1024
 _OWNERS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 _log = logs.get("runtime.kubernetes")
@@ -65,7 +65,7 @@ async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
     version = await _sandboxes(cluster, settings.kubernetes_kind)
     owner = await _owner(cluster, settings.kubernetes_owner)
     brokers = settings.sandbox_nats_url or settings.nats_url
-    await guard(cluster, manifests.policy(herd, brokers, settings.kubernetes_egress, owner))
+    await guard(cluster, manifests.policy(herd, brokers, sorted(settings.kubernetes_egress), owner))
     _log.info("kubernetes runtime", cluster=said.get("gitVersion"), namespace=cluster.namespace, sandboxes=version)
     return Pods(cluster, kind(settings, owner), version)
 
@@ -80,7 +80,7 @@ def kind(settings: Settings, owner: Json | None = None) -> Kind:
         cpu=settings.kubernetes_cpu,
         storage_mb=int(settings.kubernetes_storage_gb * _MB_PER_GB),
         pull_policy=settings.kubernetes_pull_policy,
-        pull_secrets=settings.kubernetes_pull_secrets,
+        pull_secrets=sorted(settings.kubernetes_pull_secrets),
         service_account=settings.kubernetes_service_account,
         owner=owner,
         placement=settings.kubernetes_placement,
@@ -98,7 +98,16 @@ async def guard(cluster: Cluster, policy: Json) -> None:
         except ApiException as error:
             if error.status != _NOT_THERE:
                 raise
-            await cluster.make(path, policy)
+            await _made(cluster, path, policy)
+
+
+async def _made(cluster: Cluster, path: str, policy: Json) -> None:
+    """Another replica may have been first, with the same."""
+    try:
+        await cluster.make(path, policy)
+    except ApiException as error:
+        if error.status != _CONFLICT:
+            raise
 
 
 async def _sandboxes(cluster: Cluster, wanted: str) -> str | None:
