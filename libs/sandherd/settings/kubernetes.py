@@ -74,7 +74,9 @@ class KubernetesSettings(BaseModel):
         Literal["Always", "IfNotPresent", "Never"], Env("SANDHERD_KUBERNETES_PULL_POLICY")
     ] = "IfNotPresent"
     """When a node fetches an image."""
-    kubernetes_pull_secrets: Annotated[frozenset[ObjectName], Names, Env("SANDHERD_KUBERNETES_PULL_SECRETS")] = frozenset()
+    kubernetes_pull_secrets: Annotated[frozenset[ObjectName], Names, Env("SANDHERD_KUBERNETES_PULL_SECRETS")] = (
+        frozenset()
+    )
     """The names of secrets in the namespace that nodes fetch images with."""
     kubernetes_user: Annotated[Users, Env("SANDHERD_KUBERNETES_USER")] = "1000:1000"
     """The user and the group, by number, that everything in a pod runs as."""

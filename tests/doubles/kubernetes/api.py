@@ -49,7 +49,7 @@ class Api:
         self.asked: list[tuple[str, str]] = []
         """Every call: its method, and its path with its query."""
         self.groups = GROUPS | ({"agents.x-k8s.io": {sandboxes: ["sandboxes"]}} if sandboxes else {})
-        self.streams: set[web.StreamResponse] = set()
+        self.streams: dict[web.StreamResponse, web.Request] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         if sandboxes:
             store.listeners.append(self._controller)
@@ -96,6 +96,13 @@ class Api:
             return web.json_response(error.status, status=error.code, headers=headers)
         except web.HTTPNotFound:
             return web.Response(status=404, text="404 page not found\n")
+
+    def cut(self) -> None:
+        """Break every watch off, as a proxy on the way does."""
+        for request in self.streams.values():
+            if request.transport is not None:
+                request.transport.abort()
+        self.streams.clear()
 
     # --- what there is -------------------------------------------------------------------------------------------
 
@@ -157,7 +164,7 @@ class Api:
         since = int(request.query.get("resourceVersion") or 0)
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
         await stream.prepare(request)
-        self.streams.add(stream)
+        self.streams[stream] = request
         try:
             with suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(float(request.query.get("timeoutSeconds") or 1800)):
@@ -167,7 +174,7 @@ class Api:
                             await _write(stream, "ADDED", item)
                     await self._tell(request, stream, resource, namespace, selector, since)
         finally:
-            self.streams.discard(stream)
+            self.streams.pop(stream, None)
         return stream
 
     async def _tell(

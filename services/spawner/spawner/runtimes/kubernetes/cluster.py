@@ -1,4 +1,4 @@
-"""The calls to a cluster's API: plain JSON in and out, through the client that has the credential and the connection."""
+"""The calls to a cluster's API: plain JSON in and out, through the client that has the credential."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,11 +11,10 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.stream import WsApiClient
 
 from spawner.runtimes.kubernetes.faults import GONE
+from spawner.runtimes.kubernetes.manifests import CONTAINER, Json
 
-Json = dict[str, Any]
 PODS: Final = "/api/v1/namespaces/{}/pods"
 POLICIES: Final = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
-CONTAINER: Final = "sandbox"
 _ANY: Final = dict.fromkeys((200, 201, 202), "object")
 _CALL: Final = 30.0
 _WATCH: Final = 240

@@ -8,8 +8,7 @@ from spawner.runtimes.boxes.bundle import WORKER
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import Box, BoxSpec, ProviderError, ProviderFault, Ran
 from spawner.runtimes.kubernetes import executing, gate, manifests, packing, states
-from spawner.runtimes.kubernetes.cluster import Json
-from spawner.runtimes.kubernetes.manifests import BEGUN, Kind, named
+from spawner.runtimes.kubernetes.manifests import BEGUN, Json, Kind, named
 from spawner.runtimes.kubernetes.objects import Objects
 
 _FIRST: Final = 1

@@ -13,8 +13,9 @@ from sandherd.settings.kubernetes import Placement
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import BoxSpec
 from spawner.runtimes.kubernetes import gate
-from spawner.runtimes.kubernetes.cluster import CONTAINER, Json
 
+Json = dict[str, Any]
+CONTAINER: Final = "sandbox"
 PREFIX: Final = "sandherd-"
 MANAGED: Final = {"app.kubernetes.io/managed-by": "sandherd", "app.kubernetes.io/name": "sandherd-sandbox"}
 UNIT: Final = "sandherd.dev/unit"

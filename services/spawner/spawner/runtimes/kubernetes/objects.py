@@ -1,17 +1,19 @@
 """The objects that boxes are, in their cluster: pods, and the Sandboxes that own them where such are made."""
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from kubernetes_asyncio.client.exceptions import ApiException
 
 from spawner.runtimes.boxes.provider import Box, ProviderError, ProviderFault
+from spawner.runtimes.boxes.retrying import persistently
 from spawner.runtimes.kubernetes import manifests, states
-from spawner.runtimes.kubernetes.cluster import PODS, Cluster, Json
+from spawner.runtimes.kubernetes.cluster import PODS, Cluster
 from spawner.runtimes.kubernetes.faults import faults
-from spawner.runtimes.kubernetes.manifests import GROUP, POD, named
+from spawner.runtimes.kubernetes.manifests import GROUP, POD, Json, named
 from spawner.runtimes.kubernetes.watching import until
 
+AnswerT = TypeVar("AnswerT")
 _CONFLICT: Final = 409
 _SOON: Final = 1
 """For how long a pod that is removed may end by itself, in seconds: whoever removes it has stopped it before."""
@@ -51,24 +53,23 @@ class Objects:
 
     async def find(self, labels: Mapping[str, str]) -> list[Box]:
         """All boxes with these labels."""
-        with faults("listing boxes"):
-            wanted = manifests.selector(labels)
-            pods = {one["metadata"]["name"]: one for one in await self._list(self.pods, wanted)}
-            owners = (
-                {one["metadata"]["name"]: one for one in await self._list(self.made, wanted)} if self.version else {}
-            )
+        wanted = manifests.selector(labels)
+        pods = {one["metadata"]["name"]: one for one in await self._list(self.pods, wanted)}
+        owners = {one["metadata"]["name"]: one for one in await self._list(self.made, wanted)} if self.version else {}
         found = [states.box(pod, owners.get(name)) for name, pod in pods.items()]
         return found + [states.podless(one) for name, one in owners.items() if name not in pods]
 
-    async def make(self, body: Json) -> Json | None:
-        """Make it; None where there is one of this name."""
-        with faults(f"making {body['metadata']['name']}"):
+    async def make(self, body: Json) -> None:
+        """Make it, unless there is one of this name: whether that is ours, whoever asks has to see."""
+
+        async def once() -> None:
             try:
-                return await self.cluster.make(self.made, body)
+                await self.cluster.make(self.made, body)
             except ApiException as error:
                 if error.status != _CONFLICT:
                     raise
-        return None
+
+        await _asked(f"making {body['metadata']['name']}", once)
 
     async def until(self, name: str, holds: Callable[[Json | None], bool], seconds: float) -> Json | None:
         """The pod of a box once this holds of it. Raises `ProviderError`."""
@@ -76,17 +77,14 @@ class Objects:
 
     async def note(self, name: str, notes: Mapping[str, str]) -> None:
         """Write something on a pod, and on its Sandbox which pod it was first written on."""
-        with faults(f"marking {name}"):
-            pod = await self.cluster.change(f"{self.pods}/{named(name)}", {"metadata": {"annotations": dict(notes)}})
-            if self.version:
-                first = {"metadata": {"annotations": {POD: pod["metadata"]["uid"]}}}
-                await self.cluster.change(f"{self.made}/{named(name)}", first)
+        pod = await self._change(self.pods, name, {"annotations": dict(notes)})
+        if self.version:
+            await self._change(self.made, name, {"annotations": {POD: pod["metadata"]["uid"]}})
 
     async def labelled(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Set or remove labels of a pod, if it is there."""
         try:
-            with faults(f"marking {name}"):
-                await self.cluster.change(f"{self.pods}/{named(name)}", {"metadata": {"labels": dict(labels)}})
+            await self._change(self.pods, name, {"labels": dict(labels)})
         except ProviderError as error:
             if error.fault is not ProviderFault.NOT_FOUND:
                 raise
@@ -105,21 +103,34 @@ class Objects:
 
     async def _get(self, path: str, name: str) -> Json | None:
         try:
-            with faults(f"looking for {name}"):
-                return await self.cluster.get(f"{path}/{named(name)}")
+            return await _asked(f"looking for {name}", lambda: self.cluster.get(f"{path}/{named(name)}"))
         except ProviderError as error:
             if error.fault is ProviderFault.NOT_FOUND:
                 return None
             raise
 
     async def _list(self, path: str, selector: str) -> list[Json]:
-        found: list[Json] = (await self.cluster.get(path, labelSelector=selector))["items"]
+        listed = await _asked("listing boxes", lambda: self.cluster.get(path, labelSelector=selector))
+        found: list[Json] = listed["items"]
         return found
+
+    async def _change(self, path: str, name: str, metadata: Json) -> Json:
+        body = {"metadata": metadata}
+        return await _asked(f"marking {name}", lambda: self.cluster.change(f"{path}/{named(name)}", body))
 
     async def _delete(self, path: str, name: str, grace: int | None = None) -> None:
         try:
-            with faults(f"removing {name}"):
-                await self.cluster.delete(f"{path}/{named(name)}", grace)
+            await _asked(f"removing {name}", lambda: self.cluster.delete(f"{path}/{named(name)}", grace))
         except ProviderError as error:
             if error.fault is not ProviderFault.NOT_FOUND:
                 raise
+
+
+async def _asked(what: str, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    """Ask the cluster, and ask it again where that is of use: each of these calls is safe to repeat."""
+
+    async def once() -> AnswerT:
+        with faults(what):
+            return await call()
+
+    return await persistently(once)

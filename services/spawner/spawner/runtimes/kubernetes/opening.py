@@ -13,9 +13,9 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.kubernetes import manifests
-from spawner.runtimes.kubernetes.cluster import PODS, POLICIES, Cluster, Json
+from spawner.runtimes.kubernetes.cluster import PODS, POLICIES, Cluster
 from spawner.runtimes.kubernetes.faults import faults
-from spawner.runtimes.kubernetes.manifests import GROUP, Kind
+from spawner.runtimes.kubernetes.manifests import GROUP, Json, Kind
 from spawner.runtimes.kubernetes.provider import Pods
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")

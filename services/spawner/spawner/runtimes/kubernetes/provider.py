@@ -19,9 +19,9 @@ from spawner.runtimes.boxes.provider import (
     Ran,
 )
 from spawner.runtimes.kubernetes import executing, gate, manifests, packing, states
-from spawner.runtimes.kubernetes.cluster import Cluster, Json
+from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.making import Making
-from spawner.runtimes.kubernetes.manifests import ASIDE, BEGUN, Kind, named
+from spawner.runtimes.kubernetes.manifests import ASIDE, BEGUN, Json, Kind, named
 from spawner.runtimes.kubernetes.objects import Objects
 from spawner.runtimes.kubernetes.watching import Listed, follow
 

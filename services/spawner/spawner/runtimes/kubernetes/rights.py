@@ -4,8 +4,7 @@ from typing import Final
 
 import yaml
 
-from spawner.runtimes.kubernetes.cluster import Json
-from spawner.runtimes.kubernetes.manifests import GROUP
+from spawner.runtimes.kubernetes.manifests import GROUP, Json
 
 _MAKE: Final = ["create", "get", "list", "watch", "patch", "delete"]
 RULES: Final[list[Json]] = [

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from spawner.runtimes.boxes.provider import Box, BoxState, ProgramEnd, ProviderFault
-from spawner.runtimes.kubernetes.cluster import CONTAINER, Json
-from spawner.runtimes.kubernetes.manifests import ASIDE, BEGUN, LABELS, POD, UNIT
+from spawner.runtimes.kubernetes.manifests import ASIDE, BEGUN, CONTAINER, LABELS, POD, UNIT, Json
 
 _NOT_THERE: Final = re.compile(
     r"not found|does not exist|manifest unknown|denied|unauthorized|authentication required|invalid"
@@ -46,7 +45,7 @@ def box(pod: Json, owner: Json | None = None) -> Box:
         labels=json.loads(notes.get(LABELS, "{}")),
         state=state,
         created_at=moment(meta["creationTimestamp"]),
-        runs=max(runs, 1) if over and runs else runs,
+        runs=runs,
         end=end,
         problem=over or "",
         aside=ASIDE in (meta.get("labels") or {}),

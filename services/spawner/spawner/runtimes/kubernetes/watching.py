@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
-from spawner.runtimes.kubernetes.cluster import Cluster, Json
+from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.faults import GONE, faults, refusal
+from spawner.runtimes.kubernetes.manifests import Json
 
 _SHORT: Final = 0.5
 """A watch that says nothing and ends within so many seconds is broken, and not at its end."""
+
+_AGAIN: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED})
+_PAUSE: Final = 0.5
+"""Before a watch that broke off is begun again, for whoever waits for something."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +77,27 @@ async def until(
     cluster: Cluster, path: str, name: str, holds: Callable[[Json | None], bool], seconds: float
 ) -> Json | None:
     """The object of this name once `holds` is true of it; None stands for its absence. Raises `ProviderError`."""
-    last: Json | None = None
     try:
         async with asyncio.timeout(seconds):
-            async with aclosing(follow(cluster, path, fieldSelector=f"metadata.name={name}")) as news:
-                async for one in news:
-                    if isinstance(one, Listed):
-                        last = one.items[0] if one.items else None
-                    else:
-                        last = None if one.gone else one.item
-                    if holds(last):
-                        return last
+            while True:
+                try:
+                    return await _first(cluster, path, name, holds)
+                except ProviderError as error:
+                    if error.fault not in _AGAIN:
+                        raise
+                    await asyncio.sleep(error.wait or _PAUSE)
     except TimeoutError as error:
         told = f"kubernetes: waiting for {name}: nothing came of it within {seconds:g} s"
         raise ProviderError(ProviderFault.TIMED_OUT, told) from error
+
+
+async def _first(cluster: Cluster, path: str, name: str, holds: Callable[[Json | None], bool]) -> Json | None:
+    async with aclosing(follow(cluster, path, fieldSelector=f"metadata.name={name}")) as news:
+        async for one in news:
+            if isinstance(one, Listed):
+                last = one.items[0] if one.items else None
+            else:
+                last = None if one.gone else one.item
+            if holds(last):
+                return last
     raise AssertionError("it goes on until it is closed")
