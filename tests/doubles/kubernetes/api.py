@@ -32,7 +32,6 @@ class Fault:
     """The call is done, and its answer is lost."""
     headers: dict[str, str] = field(default_factory=dict)
     times: int = 1
-    hangs: bool = False
 
     def takes(self, request: web.Request) -> bool:
         return self.times > 0 and request.method == self.method and self.path in request.path
@@ -79,14 +78,7 @@ class Api:
         self.asked.append((request.method, request.path_qs))
         fault = next((one for one in self.faults if one.takes(request)), None)
         try:
-            if request.headers.get("Authorization") != f"Bearer {self.token}":
-                raise ApiError(401, "Unauthorized", "Unauthorized")
-            if fault:
-                fault.times -= 1
-                if fault.hangs:
-                    await asyncio.Event().wait()
-                if not fault.after and fault.error is not None:
-                    raise fault.error
+            self._admit(request, fault)
             answer = await handler(request)
             if fault and fault.after and request.transport is not None:
                 request.transport.abort()
@@ -103,6 +95,14 @@ class Api:
             if request.transport is not None:
                 request.transport.abort()
         self.streams.clear()
+
+    def _admit(self, request: web.Request, fault: Fault | None) -> None:
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        if fault:
+            fault.times -= 1
+            if not fault.after and fault.error is not None:
+                raise fault.error
 
     # --- what there is -------------------------------------------------------------------------------------------
 
@@ -250,8 +250,10 @@ class Api:
     async def _end(self, resource: str, item: Json, grace: int) -> None:
         meta = item["metadata"]
         if resource == "pods":
-            held = item["metadata"].get("deletionTimestamp")
-            if not held or grace == 0:
+            held = item["metadata"].get("deletionGracePeriodSeconds")
+            if held is not None and grace < held:
+                self.kubelet.hasten(meta["uid"])
+            if held is None or grace == 0:
                 self._later(self.kubelet.delete(item, grace))
                 await asyncio.sleep(0)
         else:
@@ -375,5 +377,8 @@ def _version(request: web.Request) -> str:
 
 def forbidden(verb: str, resource: str) -> ApiError:
     """What a server says to whom it has given no such right."""
-    told = f'{resource} is forbidden: User "{_USER}" cannot {verb} resource "{resource}" in API group "" in the namespace "sandherd"'
+    told = (
+        f'{resource} is forbidden: User "{_USER}" cannot {verb} resource "{resource}" in API group "" '
+        'in the namespace "sandherd"'
+    )
     return ApiError(403, "Forbidden", told, kind=resource)

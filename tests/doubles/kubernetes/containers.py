@@ -70,6 +70,10 @@ class Container:
         while _executes(self._inner) == str(bwrap_path().resolve()):
             await asyncio.sleep(0.005)
 
+    @property
+    def started(self) -> bool:
+        return self._process is not None
+
     async def ended(self) -> tuple[int, bool]:
         """Its exit status once it has ended, and whether it was the kernel, for its memory."""
         assert self._process is not None
@@ -86,6 +90,8 @@ class Container:
     def kill(self) -> None:
         """End everything in it."""
         self.signal(signal.SIGKILL)
+        if not self._inner and self._process is not None and self._process.returncode is None:
+            self._process.kill()  # its first process is not known yet, and dies with this one
 
     async def execute(self, command: list[str]) -> Process:
         """Run a command beside its first process."""

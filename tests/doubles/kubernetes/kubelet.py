@@ -44,7 +44,7 @@ class Kubelet:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         container = self.containers.get(uid)
-        if grace > 0 and container is not None:
+        if grace > 0 and container is not None and container.started:
             self._change(pod, {}, {"deletionTimestamp": now(), "deletionGracePeriodSeconds": grace})
             container.signal(signal.SIGTERM)
             with suppress(TimeoutError):
@@ -52,7 +52,7 @@ class Kubelet:
                     await container.ended()
         if container is None or grace <= 0:
             self._gone(meta)
-        if container is not None:
+        if container is not None and container.started:
             container.kill()
             await container.ended()
         self._gone(meta)
@@ -84,9 +84,15 @@ class Kubelet:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         for uid, container in list(self.containers.items()):
-            container.kill()
-            await container.ended()
+            if container.started:
+                container.kill()
+                await container.ended()
             await self._forget(uid)
+
+    def hasten(self, uid: str) -> None:
+        """End a pod that is being deleted at once: it was deleted again, with less grace."""
+        if container := self.containers.get(uid):
+            container.kill()
 
     # --- one pod -----------------------------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ async def line(home: Path, cluster: Cluster) -> AsyncIterator[Line]:
 
 
 async def test_a_task_from_its_submission_to_its_diff(line: Line) -> None:
-    """In a pod whose image lacks the worker. No file of what is left anywhere has the token that leads to the cluster."""
+    """In a pod whose image lacks the worker. Nothing that is left anywhere has the token that leads to the cluster."""
     script = "cat given; echo three >> given; id -u; touch /etc/mine 2>/dev/null || echo as it should be"
     task = await line.submit(script, files={"given": "one\ntwo\n"})
     view = await line.ended(task)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandherd.settings import Settings
+from spawner.runtimes.boxes.asking import patiently
 from spawner.runtimes.boxes.furnishing import HERD, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
@@ -246,11 +247,8 @@ async def test_a_command_that_is_cut_off_is_said_to_be(cluster: Cluster, pods: B
     running = asyncio.create_task(pods.sh(box, "touch began; sleep 100"))
     await pods.sh(box, "until test -e began; do sleep 0.05; done")
     await pods.provider.stop(box.name, 1)
-    try:
-        ran = await running
-        assert ran.code == 137
-    except ProviderError as error:
-        assert error.fault is ProviderFault.TRANSIENT
+    (ran,) = await asyncio.gather(running, return_exceptions=True)
+    assert getattr(ran, "fault", None) is ProviderFault.TRANSIENT or getattr(ran, "code", None) == 137
 
 
 async def test_a_cluster_that_is_away_is_named_with_what_to_look_at(cluster: Cluster) -> None:
@@ -270,8 +268,9 @@ async def test_opening_closes_the_network_and_says_what_is_missing(cluster: Clus
         (policy,) = cluster.objects("networkpolicies")
         assert policy["metadata"]["name"] == "sandherd-h1"
         assert policy["spec"]["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.9.8.7/32"}}]
-        meddled = {"spec": {"egress": [{}]}}
-        cluster.now(lambda: cluster.store.patch("networkpolicies", "sandherd", "sandherd-h1", meddled))
+        cluster.now(
+            lambda: cluster.store.patch("networkpolicies", "sandherd", "sandherd-h1", {"spec": {"egress": [{}]}})
+        )
     with pytest.raises(RuntimeFailedError, match="SANDHERD_KUBERNETES_KIND=pod"):
         await open_kubernetes(settings.model_copy(update={"kubernetes_kind": "sandbox"}), "h1")
     with pytest.raises(RuntimeFailedError, match="SANDHERD_KUBERNETES_OWNER"):
@@ -360,7 +359,7 @@ async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
     heard: set[str] = set()
 
     async def hear() -> None:
-        async for name in boxes.provider.changes():
+        async for name in patiently(boxes.provider.changes, 0.1):
             heard.add(name)
 
     hearing = asyncio.create_task(hear())

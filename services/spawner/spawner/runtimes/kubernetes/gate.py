@@ -19,6 +19,7 @@ BROUGHT: Final = f"{ROOT}/worker"
 TOO_LARGE, NO_FILE, NOT_THERE, CUT_SHORT, TOO_LATE = 41, 42, 44, 45, 46
 """How our own scripts end when they can't do what they were to do."""
 _GATE: Final = f"""
+trap 'exit 143' TERM INT
 umask 077
 mkdir -p {OWN} && cd {ROOT} && mkdir -p {" ".join(FOLDERS)} || exit 1
 ulimit -Sn "$1" 2>/dev/null || true
@@ -26,7 +27,6 @@ shift
 life=$(($(cat {OWN}/life 2>/dev/null || echo 0) + 1))
 rm -f {OWN}/pid
 echo $life > {OWN}/life.new && mv {OWN}/life.new {OWN}/life || exit 1
-trap 'exit 143' TERM INT
 waited=0
 until [ "$(cat {OWN}/go 2>/dev/null || echo 0)" -ge $life ]; do
   if [ $waited -lt 300 ]; then waited=$((waited + 1)); sleep 0.1 & else sleep 1 & fi
@@ -93,8 +93,9 @@ def unless_open(life: int) -> str:
 
 
 def signalled(signal: str) -> str:
-    """Sends the program a signal, if it runs."""
-    return f'kill -{signal} "$(cat {OWN}/pid)" 2>/dev/null || true'
+    """Sends the program a signal; one that is about to start gets it then."""
+    soon = f"n=0; until [ -e {OWN}/pid ] || [ $n -ge 30 ]; do n=$((n + 1)); sleep 0.1; done"
+    return f'{soon}; kill -{signal} "$(cat {OWN}/pid)" 2>/dev/null || true'
 
 
 def bounded(argv: Sequence[str], environment: dict[str, str], folder: str, seconds: float) -> str:

@@ -33,8 +33,9 @@ def box(pod: Json, owner: Json | None = None) -> Box:
     """A pod, and the Sandbox that it is of where there is one."""
     meta = pod["metadata"]
     notes = meta.get("annotations") or {}
-    runs, ends = int(notes.get(BEGUN, 0)), ended(pod)
-    over = _over(pod, owner)
+    first = ((owner or {}).get("metadata", {}).get("annotations") or {}).get(POD)
+    runs, ends = int(notes.get(BEGUN, 1 if first else 0)), ended(pod)
+    over = _replaced(pod, first) or _over(pod)
     state = BoxState.FAILED if over else _state(pod, runs, ends)
     end = None
     if over or state is BoxState.STOPPED:
@@ -111,13 +112,17 @@ def _end(pod: Json, over: str | None) -> ProgramEnd:
     return ProgramEnd(None if over else code, out_of_memory=memory and not over, reason=told)
 
 
-def _over(pod: Json, owner: Json | None) -> str | None:
+def _replaced(pod: Json, first: str | None) -> str | None:
+    meta = pod["metadata"]
+    if first is None or first == meta["uid"]:
+        return None
+    return f"the pod of {meta['name']} was replaced, and what the sandbox held is lost with it"
+
+
+def _over(pod: Json) -> str | None:
     """Why the pod is lost for good, if it is."""
     status, meta = pod.get("status") or {}, pod["metadata"]
     phase, why, name = status.get("phase"), status.get("reason") or "", meta["name"]
-    first = ((owner or {}).get("metadata", {}).get("annotations") or {}).get(POD)
-    if first and first != meta["uid"]:
-        return f"the pod of {name} was replaced, and what the sandbox held is lost with it"
     disruption = next((one for one in status.get("conditions") or [] if one["type"] == "DisruptionTarget"), None)
     told = status.get("message") or (disruption or {}).get("message") or ""
     lost = why == "NodeLost" or phase == "Unknown" or _is(disruption, "DeletionByTaintManager", "DeletionByPodGC")

@@ -94,10 +94,14 @@ async def until(
 async def _first(cluster: Cluster, path: str, name: str, holds: Callable[[Json | None], bool]) -> Json | None:
     async with aclosing(follow(cluster, path, fieldSelector=f"metadata.name={name}")) as news:
         async for one in news:
-            if isinstance(one, Listed):
-                last = one.items[0] if one.items else None
-            else:
-                last = None if one.gone else one.item
+            last = _only(one)
             if holds(last):
                 return last
     raise AssertionError("it goes on until it is closed")
+
+
+def _only(one: Listed | Changed) -> Json | None:
+    """The one object that is asked for."""
+    if isinstance(one, Listed):
+        return one.items[0] if one.items else None
+    return None if one.gone else one.item
