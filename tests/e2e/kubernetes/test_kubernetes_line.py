@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
 
-from sandherd.client import Context, Herd
+from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import TaskView
@@ -96,9 +97,11 @@ class Line:
 
 async def eventually(condition: Callable[[], Awaitable[T | None]], seconds: float = 90) -> T:
     async with asyncio.timeout(seconds):
-        while not (found := await condition()):
+        while True:
+            with suppress(HerdError):  # it is not there yet
+                if found := await condition():
+                    return found
             await asyncio.sleep(0.05)  # other processes: nothing here is told of them
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 """The double of a cluster is spoken to by the real `kubectl`, as any cluster is."""
 
 import asyncio
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from dataclasses import dataclass
 
 import pytest
 
@@ -14,12 +16,30 @@ from tests.engines.packages import unpacked
 from tests.integration.runtimes.conftest import Boxes
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("kubernetes")]
+WEBSOCKETS = 31
+"""The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here speaks."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    path: str
+    minor: int
 
 
 @pytest.fixture(scope="module")
-def kubectl() -> str:
-    """Debian's, unpacked beside the checkout: no machine has to have one, and none is used that happens to be there."""
-    return str(unpacked("kubernetes-client") / "usr" / "bin" / "kubectl")
+def kubectl() -> Kubectl:
+    """The one of this machine if it is new enough to speak over WebSockets; else Debian's, beside the checkout."""
+    found = shutil.which("kubectl")
+    if found and (own := Kubectl(found, minor(found))).minor >= WEBSOCKETS:
+        return own
+    debians = str(unpacked("kubernetes-client") / "usr" / "bin" / "kubectl")
+    return Kubectl(debians, minor(debians))
+
+
+def minor(path: str) -> int:
+    words = [path, "version", "--client", "-o", "json"]
+    said = subprocess.run(words, capture_output=True, check=True, text=True, timeout=60).stdout
+    return int(json.loads(said)["clientVersion"]["minor"].rstrip("+"))
 
 
 @pytest.fixture
@@ -35,16 +55,16 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
     await boxes.close()
 
 
-async def said(kubectl: str, cluster: Cluster, *words: str, code: int = 0) -> str:
+async def said(kubectl: Kubectl, cluster: Cluster, *words: str, code: int = 0) -> str:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(cluster.folder)}
     done = await asyncio.to_thread(
-        subprocess.run, [kubectl, *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+        subprocess.run, [kubectl.path, *words], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-async def test_kubectl_gets_lists_watches_and_deletes_pods(cluster: Cluster, pods: Boxes, kubectl: Any) -> None:
+async def test_kubectl_gets_lists_watches_and_deletes_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
     """With selectors; what is not there it says in its own words; a deletion is waited for by a watch."""
     box = await pods.make()
     name = f"sandherd-{box.name}"
@@ -56,3 +76,14 @@ async def test_kubectl_gets_lists_watches_and_deletes_pods(cluster: Cluster, pod
     assert "condition met" in await said(kubectl, cluster, "wait", "--for=condition=PodScheduled", f"pod/{name}")
     assert "deleted" in await said(kubectl, cluster, "delete", "pod", name, "--grace-period=1")
     assert cluster.objects("pods") == []
+
+
+async def test_kubectl_runs_commands_in_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
+    """What goes in comes out, on both channels, and with the command's own exit status."""
+    if kubectl.minor < WEBSOCKETS:
+        pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double speaks WebSockets, as we do")
+    name = f"sandherd-{(await pods.make()).name}"
+    assert (await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "echo out; id -u")).split() == ["out", "1000"]
+    assert "exit code 7" in await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "exit 7", code=7)
+    copied = ["exec", "-i", name, "--", "cat"]
+    assert await said(kubectl, cluster, *copied) == ""
