@@ -179,6 +179,9 @@ async def test_a_pod_that_is_evicted_is_lost_and_tried_again(line: Line) -> None
     await line.cluster.later(line.cluster.kubelet.evict(line.pod(sandbox), "Evicted", message))
     view = await line.ended(task)
     assert (view.state, view.attempt) == ("completed", 2), view.error
+    failed = (await line.event(task, "sandbox.failed"))["data"]
+    assert failed["error_type"] == ErrorType.SANDBOX_LOST
+    assert "was evicted: The node was low on resource: memory." in failed["error"]
     assert view.sandbox is not None
     await line.whole(view.sandbox)
 

@@ -57,8 +57,16 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
 
 async def said(kubectl: Kubectl, cluster: Cluster, *words: str, code: int = 0) -> str:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(cluster.folder)}
+    quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60, "check": False}
     done = await asyncio.to_thread(
-        subprocess.run, [kubectl.path, *words], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False
+        subprocess.run,
+        [kubectl.path, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
