@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import kubernetes_validate
+import kubernetes_validate  # type: ignore[import-untyped]  # no types
 
 from tests.doubles.kubernetes.store import ApiError, Json
 

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -90,7 +91,7 @@ class Line:
             return self.cluster.objects("pods") == [] or None
 
         for sandbox in sandboxes:
-            await eventually(lambda sandbox=sandbox: settled(sandbox))
+            await eventually(partial(settled, sandbox))
             assert (await self.herd.audit(sandbox)).missing == 0
         await eventually(nothing)
 
