@@ -11,6 +11,7 @@ import harnesses_page
 import pages
 
 from sandherd.contracts import asyncapi, schemas
+from spawner.runtimes.kubernetes import rights
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -35,6 +36,7 @@ def documents() -> dict[Path, str]:
     made[docs / "asyncapi.json"] = as_json(asyncapi.document())
     for name, schema in schemas.json_schemas().items():
         made[docs / "schemas" / "v1" / f"{name}.json"] = as_json(schema)
+    made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rights.document()
     readme = ROOT / "README.md"
     made[readme] = refreshed(readme.read_text(encoding="utf-8"))
     return made

@@ -41,7 +41,7 @@ python=$(command -v {WORKER}/python/bin/python3 || command -v python{minor} || c
   echo "sandherd image build" >&2
   exit 2
 }}
-PYTHONPATH={WORKER}/lib exec "$python" -P -m sandherd_worker.box
+PYTHONPATH="$(cd "${{0%/*}}/../lib" && pwd)" exec "$python" -P -m sandherd_worker.box
 """
 
 

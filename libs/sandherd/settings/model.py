@@ -13,6 +13,7 @@ from sandherd.contracts.specs import Image, Limits
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
+from sandherd.settings.kubernetes import KubernetesSettings
 
 
 def default_home() -> Path:
@@ -21,7 +22,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-class Settings(DockerSettings, DaytonaSettings, BaseModel):
+class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, BaseModel):
     """The settings of every part; each uses what it needs. Times are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

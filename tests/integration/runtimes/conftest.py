@@ -15,11 +15,13 @@ from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, File, Provide
 from spawner.runtimes.docker.containers import Kind
 from spawner.runtimes.docker.engine import Engine
 from tests.doubles.daytona.opening import daytona_double, open_daytona
+from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
+from tests.doubles.kubernetes.opening import opened
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 
 __all__ = ["daytona_double", "open_daytona"]  # fixtures that stand where their doubles do
-PROVIDERS = ("docker", "daytona")
+PROVIDERS = ("docker", "daytona", "kubernetes")
 WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 
 
@@ -96,6 +98,18 @@ def open_docker(docker_engine: RealEngine) -> Open:
         return Engine(Docker(docker_engine.host), Kind(IMAGE, network="none"))
 
     return opened
+
+
+@pytest.fixture(scope="session")
+def kubernetes_cluster() -> Iterator[KubernetesCluster]:
+    """A cluster for the whole run of this process."""
+    with KubernetesCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def open_kubernetes(kubernetes_cluster: KubernetesCluster) -> Open:
+    return opened(kubernetes_cluster)
 
 
 WORK = f"{ROOT}/work"

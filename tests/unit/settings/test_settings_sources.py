@@ -14,10 +14,16 @@ from sandherd.settings import CONFIG_VARIABLE, MASK, Loaded, Settings, Source, e
 
 NAMES = sorted(Settings.model_fields)
 LIMITS = {"memory_mb": 512, "cpu_seconds": 60, "open_files": 64, "processes": 8}
+PLACEMENTS: list[Any] = [
+    {"runtime_class": name, "node_selector": {"a.b/c": "d"}, "tolerations": [{"key": "k", "operator": "Exists"}]}
+    for name in ("gvisor", "kata", "runc")
+]
 STRUCTURED: dict[str, list[Any]] = {
     "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
     "runtime_limits": [{"process": 1}, {"process": 2}, {"process": 3}],
     "profiles": [{name: {"limits": LIMITS, "env": {"A": name}, "warm": 1}} for name in ("small", "usual", "large")],
+    "kubernetes_placement": PLACEMENTS,
+    "kubernetes_placements": [{"small": one} for one in PLACEMENTS],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
 }
 NAMED: dict[str, list[Any]] = {
@@ -33,6 +39,12 @@ NAMED: dict[str, list[Any]] = {
     "daytona_ephemeral": [True, False, True],
     "daytona_allowed_networks": [["10.0.0.0/8"], ["10.0.0.0/8", "2001:db8::/32"], ["192.0.2.1/32"]],
     "daytona_volumes": [["v1:/data"], ["v1:/data:part", "v2:/more"], ["v3:/x"]],
+    "kubernetes_owner": ["Deployment/one", "Deployment/two", "StatefulSet/one"],
+    "kubernetes_pull_secrets": [["one"], ["one", "two"], ["two"]],
+    "kubernetes_user": ["1:1", "1:2", "2:2"],
+    "kubernetes_read_only": [False, True, False],
+    "kubernetes_cpu": ["2", "500m", "1.5"],
+    "kubernetes_egress": [["10.0.0.0/8"], ["10.0.0.0/8@443"], ["2001:db8::/32"]],
 }
 """Values of settings that take no word of any kind."""
 
@@ -119,7 +131,7 @@ BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains"}
+TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - TAKES_ANY))

@@ -7,6 +7,7 @@ from typing import Final
 
 from sandherd.bus.identity.material import SpawnerKeys
 from sandherd.settings import Settings
+from sandherd.settings.fields import RuntimeName
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 
@@ -16,8 +17,7 @@ async def open_runtimes(settings: Settings, worker: tuple[str, ...] = WORKER) ->
     async with AsyncExitStack() as stack:
         opened = []
         for name in sorted(settings.runtimes_used):
-            local = name == "process"
-            runtime = await (_process(settings, worker) if local else _opening(name)(settings, herd(settings)))
+            runtime = await (_process(settings, worker) if name == "process" else _elsewhere(name, settings))
             stack.push_async_callback(runtime.close)
             opened.append(runtime)
         stack.pop_all()
@@ -31,11 +31,12 @@ def herd(settings: Settings) -> str:
     return _digest(str(SpawnerKeys.read(settings.identity_dir).account["sub"]))
 
 
-def _opening(name: str) -> Callable[[Settings, str], Awaitable[Runtime]]:
-    if name not in _OPEN:
-        known = ", ".join(sorted({"process", *_OPEN}))
-        raise RuntimeFailedError(RuntimeFault.REFUSED, f"there is no runtime {name!r}; there is: {known}")
-    return _OPEN[name]
+async def _elsewhere(name: RuntimeName, settings: Settings) -> Runtime:
+    try:
+        return await _OPEN[name](settings, herd(settings))
+    except ModuleNotFoundError as error:
+        told = f"runtime {name} needs {error.name}: install the spawner as sandherd-spawner[{name}]"
+        raise RuntimeFailedError(RuntimeFault.REFUSED, told) from error
 
 
 def _digest(text: str) -> str:
@@ -53,18 +54,20 @@ async def _docker(settings: Settings, name: str) -> Runtime:
 
 
 async def _daytona(settings: Settings, name: str) -> Runtime:
-    try:
-        from spawner.runtimes.daytona.opening import open_daytona
-    except ModuleNotFoundError as error:
-        raise _absent("daytona", error) from error
+    from spawner.runtimes.daytona.opening import open_daytona
+
     return await open_daytona(settings, name)
 
 
-def _absent(runtime: str, error: ModuleNotFoundError) -> RuntimeFailedError:
-    """What is said where a runtime's library was not installed, which not everybody wants."""
-    told = f"runtime {runtime} needs {error.name}: install the spawner as sandherd-spawner[{runtime}]"
-    return RuntimeFailedError(RuntimeFault.REFUSED, told)
+async def _kubernetes(settings: Settings, name: str) -> Runtime:
+    from spawner.runtimes.kubernetes.opening import open_kubernetes
+
+    return await open_kubernetes(settings, name)
 
 
-_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {"daytona": _daytona, "docker": _docker}
-"""Each loads its vendor's library only where it is wanted."""
+_OPEN: Final[Mapping[RuntimeName, Callable[[Settings, str], Awaitable[Runtime]]]] = {
+    "daytona": _daytona,
+    "docker": _docker,
+    "kubernetes": _kubernetes,
+}
+"""Each loads its vendor's library only where it is wanted; not everybody has them all."""

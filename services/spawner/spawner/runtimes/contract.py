@@ -94,6 +94,8 @@ class RunEnd:
     out_of_memory: bool = False
     last_line: str = ""
     """The last thing on its standard error, for people."""
+    gone: bool = False
+    """Whether its runtime has given the sandbox up, with all that it held: nothing in it can be started again."""
 
     @property
     def drained(self) -> bool:

@@ -107,7 +107,7 @@ def _while_stopping(facts: Facts, rules: Rules) -> Step:
         return EndTask(_because(sandbox), error_type(sandbox))
     if not sandbox.stopped:
         return Stop()
-    if seen is None or seen.runs == 0:
+    if seen is None or seen.runs == 0 or (seen.end and seen.end.gone):
         return Finish(unsaid=False)
     if seen.alive:
         return _while_recovering(facts, rules)
@@ -150,7 +150,7 @@ def _why_left(task: TaskRecord, sandbox: SandboxRecord) -> str:
 def _while_alive(facts: Facts, rules: Rules) -> Step:
     """It is wanted, and a runtime was asked to make it."""
     sandbox, seen = facts.sandbox, facts.seen
-    if seen is None:
+    if seen is None or (seen.end and seen.end.gone):
         return _lost(facts, _vanished(facts))
     if seen.alive:
         deadline = facts.since(sandbox.requested_at) + timedelta(seconds=rules.spawn_timeout)
@@ -181,7 +181,8 @@ def _lost(facts: Facts, verdict: Step) -> Step:
 
 def _vanished(facts: Facts) -> Step:
     """What its runtime has no more has failed; from what was paused the table leads there by an ordered end only."""
-    error = "the runtime has lost the sandbox"
+    why = facts.seen.end.last_line if facts.seen and facts.seen.end else ""
+    error = f"the runtime has lost the sandbox{': ' + why if why else ''}"
     if facts.sandbox.state is SandboxState.PAUSED:
         return _verdict(facts, error, ErrorType.SANDBOX_LOST)
     return Fail(error, ErrorType.SANDBOX_LOST)

@@ -60,5 +60,6 @@ def box(plan: SandboxPlan, herd: str) -> BoxSpec:
         files=files(plan),
         limits=plan.limits,
         stop_grace=plan.stop_grace,
+        profile=plan.spec.profile,
         mounts=plan.mounts,
     )

@@ -113,6 +113,8 @@ class BoxSpec:
     limits: Limits
     stop_grace: float
     ports: Sequence[int] = ()
+    profile: str | None = None
+    """The kind of sandbox it was asked for as; a provider may place each kind elsewhere."""
     mounts: Sequence[Mount] = ()
     """Only for a provider that has the ability."""
 

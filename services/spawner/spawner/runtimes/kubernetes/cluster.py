@@ -1,0 +1,130 @@
+"""The calls to a cluster's API: plain JSON in and out, through the client that has the credential."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import aiohttp
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.stream import WsApiClient
+
+from spawner.runtimes.kubernetes.faults import GONE
+from spawner.runtimes.kubernetes.manifests import CONTAINER, Json
+
+PODS: Final = "/api/v1/namespaces/{}/pods"
+POLICIES: Final = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
+_ANY: Final = dict.fromkeys((200, 201, 202), "object")
+_CALL: Final = 30.0
+_WATCH: Final = 240
+"""For how long one watch is asked for, in seconds; then it is begun anew from where it was."""
+_PROTOCOLS: Final = "v5.channel.k8s.io, v4.channel.k8s.io"
+_PATCH: Final = "application/merge-patch+json"
+_PING: Final = 20.0
+"""How often a connection is tried that says nothing: a command may be silent for long."""
+
+
+class Cluster:
+    """One cluster, and our namespace in it. Raises what the client raises."""
+
+    def __init__(self, configuration: Configuration, namespace: str) -> None:
+        self.namespace = namespace
+        self._api = ApiClient(configuration)
+        self._streams = WsApiClient(configuration, heartbeat=_PING)
+
+    async def get(self, path: str, **query: str) -> Json:
+        """What is there: an object, or a list of them."""
+        return await self._call("GET", path, query)
+
+    async def make(self, path: str, body: Json) -> Json:
+        """Make an object."""
+        return await self._call("POST", path, {}, body)
+
+    async def change(self, path: str, body: Json) -> Json:
+        """Change some of an object's fields."""
+        return await self._call("PATCH", path, {}, body, _PATCH)
+
+    async def delete(self, path: str, grace: int | None = None) -> Json:
+        """Delete an object, with what belongs to it."""
+        body: Json = {"propagationPolicy": "Background"}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        return await self._call("DELETE", path, {}, body)
+
+    async def watch(self, path: str, version: str, **query: str) -> AsyncGenerator[Json, None]:
+        """What happens from that version on, until the server ends it. Raises `ApiException` as any call does."""
+        asked = {**query, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        limit = aiohttp.ClientTimeout(connect=_CALL, sock_read=_WATCH + _CALL)
+        answer = await self._asked(
+            "GET", path, {**asked, "timeoutSeconds": str(_WATCH)}, _preload_content=False, _request_timeout=limit
+        )
+        async with answer:
+            if answer.status == GONE:
+                yield {"type": "ERROR", "object": {"code": GONE}}
+                return
+            if answer.status != 200:
+                raise await _said(answer)
+            while line := await answer.content.readline():
+                yield json.loads(line)
+
+    async def execute(
+        self, pod: str, command: Sequence[str]
+    ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
+        """Begin a command in a pod, and speak with it over a WebSocket."""
+        query = [("container", CONTAINER), *((name, "true") for name in ("stdin", "stdout", "stderr"))]
+        opened: AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse] = await self._streams.call_api(
+            f"{PODS.format(self.namespace)}/{pod}/exec",
+            "GET",
+            query_params=[("command", list(command)), *query],
+            header_params={"sec-websocket-protocol": _PROTOCOLS},
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+        )
+        return opened
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+        await self._streams.close()
+
+    async def _call(
+        self, method: str, path: str, query: Mapping[str, str], body: Json | None = None, kind: str = "application/json"
+    ) -> Json:
+        found: Json = await self._asked(
+            method,
+            path,
+            query,
+            body=body,
+            kind=kind,
+            response_types_map=_ANY,
+            _return_http_data_only=True,
+            _request_timeout=_CALL,
+        )
+        return found
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: Json | None = None,
+        kind: str = "application/json",
+        **more: Any,
+    ) -> Any:
+        return await self._api.call_api(
+            path,
+            method,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json", "Content-Type": kind},
+            body=body,
+            auth_settings=["BearerToken"],
+            **more,
+        )
+
+
+async def _said(answer: aiohttp.ClientResponse) -> ApiException:
+    error = ApiException(status=answer.status, reason=answer.reason)
+    error.body, error.headers = await answer.read(), answer.headers
+    return error

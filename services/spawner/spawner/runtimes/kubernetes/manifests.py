@@ -1,0 +1,240 @@
+"""What a cluster is told of a box, and of the network of all boxes of a herd. All pure."""
+
+import hashlib
+import ipaddress
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from sandherd.settings.kubernetes import Placement
+from spawner.runtimes.boxes.furnishing import HERD, ROOT
+from spawner.runtimes.boxes.provider import BoxSpec
+from spawner.runtimes.kubernetes import gate
+
+Json = dict[str, Any]
+CONTAINER: Final = "sandbox"
+PREFIX: Final = "sandherd-"
+MANAGED: Final = {"app.kubernetes.io/managed-by": "sandherd", "app.kubernetes.io/name": "sandherd-sandbox"}
+UNIT: Final = "sandherd.dev/unit"
+LABELS: Final = "sandherd.dev/labels"
+"""The labels as they were given: a cluster does not take every text as one."""
+BEGUN: Final = "sandherd.dev/begun"
+"""How often the program of a pod was started, by us."""
+POD: Final = "sandherd.dev/pod"
+"""On a Sandbox: the pod in which its program was started first. Another pod has nothing of what that one held."""
+ASIDE: Final = "sandherd.dev/aside"
+GROUP: Final = "agents.x-k8s.io"
+_LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NATS: Final = 4222
+_PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """How this cluster's pods are to be made."""
+
+    image: str
+    user: tuple[int, int] = (1000, 1000)
+    read_only: bool = True
+    cpu: str = "1"
+    storage_mb: int = 8192
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: Sequence[str] = ()
+    service_account: str | None = None
+    owner: Mapping[str, Any] | None = None
+    """An `ownerReference`."""
+    placement: Placement = field(default_factory=Placement)
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    pending: float = 300
+    """For how long a pod may wait until it runs, in seconds."""
+
+
+def named(unit: str) -> str:
+    """What a pod is called: its unit's name, as far as a cluster takes it."""
+    whole = PREFIX + unit
+    if _NAME.fullmatch(whole):
+        return whole
+    return f"{PREFIX}{re.sub('[^a-z0-9]', '-', unit.lower())[:36].strip('-')}-{_digest(unit)}"
+
+
+def label(value: str) -> str:
+    """A label's value, as far as a cluster takes it."""
+    return value if _LABEL.fullmatch(value) else f"x-{_digest(value)}"
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """What finds the objects with these labels."""
+    return ",".join(f"{key}={label(value)}" for key, value in (MANAGED | dict(labels)).items())
+
+
+def pod(spec: BoxSpec, kind: Kind) -> Json:
+    """The pod of a box."""
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(spec, kind), "spec": pod_spec(spec, kind)}
+
+
+def sandbox(spec: BoxSpec, kind: Kind, version: str) -> Json:
+    """The Sandbox of a box: its controller makes the pod, under the same name."""
+    metadata = _metadata(spec, kind)
+    template = {
+        "metadata": {key: metadata[key] for key in ("labels", "annotations")},
+        "spec": pod_spec(spec, kind),
+    }
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": "Sandbox",
+        "metadata": metadata,
+        "spec": {"podTemplate": template},
+    }
+
+
+def pod_spec(spec: BoxSpec, kind: Kind) -> Json:
+    """What runs in a box, with as little as a worker can do with."""
+    uid, gid = kind.user
+    found: Json = {
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": max(1, round(spec.stop_grace)),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": uid,
+            "runAsGroup": gid,
+            "fsGroup": gid,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(spec, kind)],
+        "volumes": [_volume("sandherd", kind), *([_volume("tmp", kind)] if kind.read_only else [])],
+    }
+    if kind.service_account:
+        found["serviceAccountName"] = kind.service_account
+    if kind.pull_secrets:
+        found["imagePullSecrets"] = [{"name": name} for name in kind.pull_secrets]
+    return found | _placed(kind.placements.get(spec.profile or "", kind.placement))
+
+
+def _container(spec: BoxSpec, kind: Kind) -> Json:
+    room = {
+        "memory": f"{spec.limits.memory_mb}Mi",
+        "cpu": kind.cpu,
+        "ephemeral-storage": f"{kind.storage_mb}Mi",
+    }
+    mounts = [{"name": "sandherd", "mountPath": ROOT}]
+    if kind.read_only:
+        mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  # the box's own
+    found: Json = {
+        "name": CONTAINER,
+        "image": spec.image or kind.image,
+        "imagePullPolicy": kind.pull_policy,
+        "command": gate.gate(spec.program, spec.limits.open_files),
+        "workingDir": ROOT,
+        "env": [{"name": name, "value": value} for name, value in spec.environment.items()],
+        "resources": {"requests": room, "limits": dict(room)},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": kind.read_only,
+        },
+        "volumeMounts": mounts,
+    }
+    if spec.ports:
+        found["ports"] = [{"containerPort": port} for port in spec.ports]
+    return found
+
+
+def _volume(name: str, kind: Kind) -> Json:
+    return {"name": name, "emptyDir": {"sizeLimit": f"{kind.storage_mb}Mi"}}
+
+
+def _placed(placement: Placement) -> Json:
+    found: Json = {}
+    if placement.runtime_class:
+        found["runtimeClassName"] = placement.runtime_class
+    if placement.node_selector:
+        found["nodeSelector"] = dict(placement.node_selector)
+    if placement.tolerations:
+        told = [one.model_dump(exclude_none=True) for one in placement.tolerations]
+        found["tolerations"] = [_renamed(one, "seconds", "tolerationSeconds") for one in told]
+    return found
+
+
+def _renamed(fields: Json, old: str, new: str) -> Json:
+    return {new if name == old else name: value for name, value in fields.items()}
+
+
+def _metadata(spec: BoxSpec, kind: Kind) -> Json:
+    common = MANAGED | {
+        "app.kubernetes.io/component": "sandbox",
+        "app.kubernetes.io/part-of": "sandherd",
+        "app.kubernetes.io/instance": label(spec.labels.get(HERD, "none")),
+    }
+    found: Json = {
+        "name": named(spec.name),
+        "labels": common | {key: label(value) for key, value in spec.labels.items()},
+        "annotations": {
+            UNIT: spec.name,
+            LABELS: json.dumps(dict(spec.labels)),
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        },
+    }
+    if kind.owner:
+        found["ownerReferences"] = [dict(kind.owner)]
+    return found
+
+
+def policy(herd: str, brokers: str, egress: Sequence[str], owner: Mapping[str, Any] | None = None) -> Json:
+    """The network of a herd's boxes: nobody reaches them, and they reach names, the broker, and what is allowed."""
+    rules: list[Json] = [_names()]
+    rules += [_broker(address.strip()) for address in brokers.split(",")]
+    rules += [_destination(one) for one in egress]
+    found: Json = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": f"{PREFIX}{herd}", "labels": MANAGED | {HERD: label(herd)}},
+        "spec": {
+            "podSelector": {"matchLabels": {HERD: label(herd)}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [],
+            "egress": rules,
+        },
+    }
+    if owner:
+        found["metadata"]["ownerReferences"] = [dict(owner)]
+    return found
+
+
+def _names() -> Json:
+    anywhere: Json = {"namespaceSelector": {}}
+    return {"to": [anywhere], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
+
+
+def _broker(address: str) -> Json:
+    """By its address, or by its namespace where its name says that it is a service; else by its port alone."""
+    parts = urlsplit(address)
+    ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]
+    host = parts.hostname or ""
+    try:
+        network = ipaddress.ip_network(host)
+    except ValueError:
+        pieces = host.split(".")
+        inside = len(pieces) == 2 or (len(pieces) > 2 and pieces[2] == "svc")
+        if inside:
+            peer: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": pieces[1]}}}
+            return {"to": [peer], "ports": ports}
+        return {"ports": ports}
+    return {"to": [{"ipBlock": {"cidr": str(network)}}], "ports": ports}
+
+
+def _destination(text: str) -> Json:
+    network, _, port = text.partition("@")
+    found: Json = {"to": [{"ipBlock": {"cidr": str(ipaddress.ip_network(network))}}]}
+    if port:
+        found["ports"] = [{"protocol": "TCP", "port": int(port)}]
+    return found
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

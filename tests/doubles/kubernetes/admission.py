@@ -1,0 +1,62 @@
+"""What an API server takes: objects that fit their schema, every field of them known."""
+
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]  # no types
+
+from tests.doubles.kubernetes.store import ApiError, Json
+
+VERSION = "1.37"
+SPECS = {
+    "v1alpha1": {"podTemplate", "volumeClaimTemplates", "shutdownTime", "shutdownPolicy", "replicas", "service"},
+    "v1beta1": {"podTemplate", "volumeClaimTemplates", "shutdownTime", "shutdownPolicy", "operatingMode", "service"},
+}
+"""The fields of a Sandbox, as the project's API reference names them. What is in a template is a pod's."""
+
+
+def admit(item: Json) -> None:
+    """Raises `ApiError` 422 or 400."""
+    if item.get("kind") == "Sandbox":
+        _sandbox(item)
+        return
+    try:
+        kubernetes_validate.validate(item, VERSION, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        raise _invalid(item, str(error)) from None
+    labels(item)
+
+
+def labels(item: Json) -> None:
+    """What the schema doesn't say: how a label, a name and an annotation may look."""
+    import re
+
+    meta = item["metadata"]
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", meta["name"]):
+        raise _invalid(item, f"metadata.name: Invalid value: {meta['name']!r}: a lowercase RFC 1123 subdomain")
+    for key, value in (meta.get("labels") or {}).items():
+        if not re.fullmatch(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value):
+            raise _invalid(item, f"metadata.labels: Invalid value: {value!r} of {key}")
+
+
+def _sandbox(item: Json) -> None:
+    version = item["apiVersion"].partition("/")[2]
+    spec = item["spec"]
+    unknown = set(spec) - SPECS[version] | set(item) - {"apiVersion", "kind", "metadata", "spec"}
+    template = spec.get("podTemplate") or {}
+    unknown |= set(template) - {"metadata", "spec"} | set(template.get("metadata") or {}) - {"labels", "annotations"}
+    if unknown or "spec" not in template:
+        raise _invalid(item, f"unknown or missing fields: {sorted(unknown)}")
+    labels(item)
+    admit(pod_of(item))
+
+
+def pod_of(sandbox: Json) -> Json:
+    """The pod that the controller makes of it."""
+    template = sandbox["spec"]["podTemplate"]
+    metadata: dict[str, Any] = {**(template.get("metadata") or {}), "name": sandbox["metadata"]["name"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _invalid(item: Json, why: str) -> ApiError:
+    name, kind = item["metadata"].get("name", ""), item.get("kind", "")
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {why}', name=name, kind=kind)

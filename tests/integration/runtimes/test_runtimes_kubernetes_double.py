@@ -1,0 +1,97 @@
+"""The double of a cluster is spoken to by the real `kubectl`, as any cluster is."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.doubles.kubernetes.cluster import Cluster
+from tests.doubles.kubernetes.opening import opened
+from tests.engines.packages import unpacked
+from tests.integration.runtimes.conftest import Boxes
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("kubernetes")]
+WEBSOCKETS = 31
+"""The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here speaks."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    path: str
+    minor: int
+
+
+@pytest.fixture(scope="module")
+def kubectl() -> Kubectl:
+    """The one of this machine if it is new enough to speak over WebSockets; else Debian's, beside the checkout."""
+    found = shutil.which("kubectl")
+    if found and (own := Kubectl(found, minor(found))).minor >= WEBSOCKETS:
+        return own
+    debians = str(unpacked("kubernetes-client") / "usr" / "bin" / "kubectl")
+    return Kubectl(debians, minor(debians))
+
+
+def minor(path: str) -> int:
+    words = [path, "version", "--client", "-o", "json"]
+    said = subprocess.run(words, capture_output=True, check=True, text=True, timeout=60).stdout
+    return int(json.loads(said)["clientVersion"]["minor"].rstrip("+"))
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as one:
+        one.api.open_to_all = True  # kubectl shows no token to a server without TLS
+        yield one
+
+
+@pytest.fixture
+async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
+    boxes = Boxes(await opened(cluster)())
+    yield boxes
+    await boxes.close()
+
+
+async def said(kubectl: Kubectl, cluster: Cluster, *words: str, code: int = 0) -> str:
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(cluster.folder)}
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [kubectl.path, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+async def test_kubectl_gets_lists_watches_and_deletes_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
+    """With selectors; what is not there it says in its own words; a deletion is waited for by a watch."""
+    box = await pods.make()
+    name = f"sandherd-{box.name}"
+    assert name in await said(kubectl, cluster, "get", "pods", "-l", "app.kubernetes.io/managed-by=sandherd")
+    assert "No resources found" in await said(kubectl, cluster, "get", "pods", "-l", "app=other")
+    path = "jsonpath={.status.phase} {.spec.containers[0].name}"
+    assert await said(kubectl, cluster, "get", "pod", name, "-o", path) == "Running sandbox"
+    assert "NotFound" in await said(kubectl, cluster, "get", "pod", "none", code=1)
+    assert "condition met" in await said(kubectl, cluster, "wait", "--for=condition=PodScheduled", f"pod/{name}")
+    assert "deleted" in await said(kubectl, cluster, "delete", "pod", name, "--grace-period=1")
+    assert cluster.objects("pods") == []
+
+
+async def test_kubectl_runs_commands_in_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
+    """What goes in comes out, on both channels, and with the command's own exit status."""
+    if kubectl.minor < WEBSOCKETS:
+        pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double speaks WebSockets, as we do")
+    name = f"sandherd-{(await pods.make()).name}"
+    assert (await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "echo out; id -u")).split() == ["out", "1000"]
+    assert "exit code 7" in await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "exit 7", code=7)
+    copied = ["exec", "-i", name, "--", "cat"]
+    assert await said(kubectl, cluster, *copied) == ""

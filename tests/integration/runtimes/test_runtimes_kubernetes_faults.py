@@ -1,0 +1,371 @@
+"""What goes wrong at a cluster: each ends in a fault of the closed set, with a text that helps, and leaves nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from sandherd.settings import Settings
+from spawner.runtimes.boxes.asking import patiently
+from spawner.runtimes.boxes.furnishing import HERD, STATE
+from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
+from spawner.runtimes.contract import RuntimeFailedError
+from spawner.runtimes.kubernetes.opening import open_kubernetes
+from tests.doubles.kubernetes.api import Fault, forbidden
+from tests.doubles.kubernetes.cluster import IMAGE, Cluster
+from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.store import ApiError, Json
+from tests.integration.runtimes.conftest import Boxes
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120), pytest.mark.xdist_group("kubernetes")]
+PODS = "/pods"
+SECRET = "a-secret-4711"
+QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster of the test's own: what is broken there is broken for nobody else."""
+    with Cluster() as one:
+        yield one
+
+
+@pytest.fixture
+async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
+    async with made(cluster) as boxes:
+        yield boxes
+
+
+@asynccontextmanager
+async def made(cluster: Cluster, version: str | None = None, **kind: Any) -> AsyncIterator[Boxes]:
+    boxes = Boxes(await opened(cluster, version, **kind)())
+    try:
+        yield boxes
+    finally:
+        cluster.now(cluster.api.faults.clear)
+        await boxes.close()
+
+
+def breaks(cluster: Cluster, *faults: Fault) -> None:
+    cluster.now(lambda: cluster.api.faults.extend(faults))
+
+
+async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await boxes.make(**changed)
+    return caught.value
+
+
+def left(cluster: Cluster) -> list[str]:
+    """The pods that there are."""
+    return [item["metadata"]["name"] for item in cluster.objects("pods")]
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "says"),
+    [
+        (ApiError(403, "Forbidden", QUOTA), ProviderFault.QUOTA, ["exceeded quota: small", "SANDHERD_RUNTIME_LIMITS"]),
+        (forbidden("create", "pods"), ProviderFault.REFUSED, ["role create pods", "deploy/kubernetes/role.yaml"]),
+        (ApiError(401, "Unauthorized", "Unauthorized"), ProviderFault.REFUSED, ["KUBECONFIG"]),
+        (
+            ApiError(400, "BadRequest", 'admission webhook "policy" denied the request: no such image'),
+            ProviderFault.REFUSED,
+            ["admission webhook"],
+        ),
+        (ApiError(422, "Invalid", "spec.containers[0].image: Required value"), ProviderFault.REFUSED, ["Required"]),
+        (ApiError(504, "Timeout", "request did not complete"), ProviderFault.TIMED_OUT, ["did not complete"]),
+    ],
+)
+async def test_a_making_that_is_refused_says_why_and_leaves_nothing(
+    cluster: Cluster, pods: Boxes, error: ApiError, fault: ProviderFault, says: list[str]
+) -> None:
+    """Each with its remedy; none is asked for again."""
+    breaks(cluster, Fault("POST", PODS, error, times=99))
+    caught = await refused(pods)
+    assert caught.fault is fault
+    assert all(text in str(caught) for text in says), str(caught)
+    assert [call for call in cluster.api.asked if call[0] == "POST"].__len__() == 1
+    assert left(cluster) == []
+
+
+async def test_a_cluster_that_is_busy_is_asked_again_when_it_says(cluster: Cluster, pods: Boxes) -> None:
+    """As its header has it; one that asks for a long wait is left to whoever has asked."""
+    busy = ApiError(429, "TooManyRequests", "the server has received too many requests and has asked us to try again")
+    breaks(cluster, Fault("POST", PODS, busy, headers={"Retry-After": "1"}, times=2))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert (await pods.make()).alive
+    assert loop.time() - began >= 2
+    breaks(cluster, Fault("POST", PODS, busy, headers={"Retry-After": "600"}, times=99))
+    caught = await refused(pods)
+    assert (caught.fault, caught.wait) == (ProviderFault.RATE_LIMITED, 600)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not done", "done and not answered"])
+@pytest.mark.parametrize("step", [("POST", PODS), ("PATCH", PODS), ("GET", PODS)])
+async def test_a_step_that_fails_or_whose_answer_is_lost_is_made_up_for(
+    cluster: Cluster, pods: Boxes, step: tuple[str, str], after: bool
+) -> None:
+    """It is one pod in the end, and its program was started once."""
+    error = None if after else ApiError(500, "InternalError", "etcdserver: leader changed")
+    breaks(cluster, Fault(*step, error, after=after, times=2))
+    box = await pods.make("echo life >> lives; exec sleep 100")
+    assert (box.alive, box.runs, len(left(cluster))) == (True, 1, 1)
+    said = await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
+    assert said.out == b"life\n"
+
+
+async def test_a_making_that_is_given_up_is_gone_on_with_by_another(cluster: Cluster, pods: Boxes) -> None:
+    """Its files were not there yet, and the one who made it is gone: the next one puts them there and starts it."""
+    breaks(cluster, Fault("GET", "/exec", ApiError(503, "ServiceUnavailable", "apiserver not ready"), times=1))
+    spec = pods.spec()
+    with pytest.raises(ProviderError) as caught:
+        await pods.provider.create(spec)
+    assert caught.value.fault is ProviderFault.TRANSIENT
+    found = await pods.provider.get(spec.name)
+    assert found is not None
+    assert (found.state, found.runs, found.alive) == (BoxState.CREATING, 0, True)
+    other = await opened(cluster)()
+    try:
+        assert (await other.create(spec)).runs == 1
+    finally:
+        await other.close()
+
+
+async def test_a_pod_for_which_there_is_no_room_is_given_up_in_time(cluster: Cluster) -> None:
+    """What its scheduler says is said, and it is removed."""
+    cluster.now(lambda: setattr(cluster.kubelet, "memory", 1 << 20))
+    async with made(cluster, pending=1) as boxes:
+        caught = await refused(boxes)
+    assert caught.fault is ProviderFault.QUOTA
+    assert "Insufficient memory" in str(caught)
+    assert left(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "at_once"),
+    [
+        ("failed to authorize: failed to fetch anonymous token: 401 Unauthorized", True),
+        ("dial tcp 10.0.0.1:443: i/o timeout", False),
+    ],
+)
+async def test_an_image_that_can_not_be_fetched_is_named(cluster: Cluster, said: str, at_once: bool) -> None:
+    """At once where no other try would bring it; else after the time that a pod may wait."""
+    cluster.now(lambda: setattr(cluster.kubelet, "pull_error", said))
+    async with made(cluster, pending=60 if at_once else 2) as boxes:
+        caught = await refused(boxes)
+    assert caught.fault is ProviderFault.REFUSED
+    assert IMAGE in str(caught)
+    assert "SANDHERD_KUBERNETES_PULL_SECRETS" in str(caught)
+    assert left(cluster) == []
+
+
+async def test_an_evicted_pod_is_told_from_one_that_was_out_of_memory(cluster: Cluster, pods: Boxes) -> None:
+    """It is over for good, and that is said truly: nothing can be put there, read there or started there again."""
+    box = await pods.make()
+    message = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 777784Ki."
+    await cluster.later(cluster.kubelet.evict(pod_of(cluster, box.name), "Evicted", message))
+    found = await pods.until(box, lambda one: one is not None and not one.alive)
+    assert found is not None
+    assert (found.state, found.runs) == (BoxState.FAILED, 1)
+    assert found.end is not None
+    assert (found.end.code, found.end.out_of_memory) == (None, False)
+    assert "evicted" in found.end.reason
+    assert "ephemeral-storage" in found.end.reason
+    for asked in (
+        pods.provider.start(box.name),
+        pods.provider.put(box.name, [File(f"{STATE}/x", b"x")]),
+        pods.provider.read(box.name, f"{STATE}/task.json", 1000),
+    ):
+        with pytest.raises(ProviderError) as caught:
+            await asked
+        assert caught.value.fault is ProviderFault.NOT_FOUND
+    await pods.provider.remove(box.name)
+    assert left(cluster) == []
+
+
+async def test_a_pod_whose_node_is_lost_is_said_to_be(cluster: Cluster, pods: Boxes) -> None:
+    """By the condition that its cluster sets when it takes it away."""
+    box = await pods.make()
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "Taint"}
+    lost = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 2}
+    change(cluster, box.name, {"metadata": lost, "status": {"conditions": [condition]}})
+    found = await pods.provider.get(box.name)
+    assert found is not None
+    assert found.alive is False
+    assert found.end is not None
+    assert "node" in found.end.reason
+
+
+async def test_a_pod_that_a_stranger_removes_is_missed(cluster: Cluster, pods: Boxes) -> None:
+    """Whoever hears the news hears of it; it is gone, and nothing is found of it."""
+    async with listening(pods) as heard:
+        box = await pods.make()
+        await until(lambda: box.name in heard)
+        heard.clear()
+        await cluster.later(cluster.kubelet.delete(pod_of(cluster, box.name), 0))
+        await until(lambda: box.name in heard)
+    assert await pods.provider.get(box.name) is None
+
+
+@pytest.mark.parametrize("how", ["the history is lost", "the connection is cut", "the server is out of order"])
+async def test_news_go_on_whatever_happens_to_the_watch(cluster: Cluster, pods: Boxes, how: str) -> None:
+    """What happened meanwhile is told, also where the server no longer knows it one by one."""
+    box = await pods.make("until test -e end; do sleep 0.05; done; exit 3")
+    async with listening(pods) as heard:
+        await until(lambda: box.name in heard)
+        heard.clear()
+        if how == "the history is lost":
+            cluster.now(cluster.store.forget)
+        else:
+            cluster.now(cluster.api.cut)
+        if how == "the server is out of order":  # it answers 410 at once, instead of with an event
+            breaks(cluster, Fault("GET", PODS, ApiError(410, "Expired", "too old resource version: 1 (2)"), times=1))
+        await pods.sh(box, "touch end")
+        await until(lambda: box.name in heard)
+    found = await pods.until(box, lambda one: one is not None and one.end is not None)
+    assert found is not None
+    assert found.end is not None
+    assert found.end.code == 3
+
+
+async def test_a_pod_of_that_name_that_is_another_s_is_left_alone(cluster: Cluster, pods: Boxes) -> None:
+    """It is refused, and what it is stays as it was."""
+    spec = pods.spec(labels={HERD: "another"})
+    await pods.provider.create(spec)
+    with pytest.raises(ProviderError) as caught:
+        await pods.provider.create(pods.spec(name=spec.name))
+    assert caught.value.fault is ProviderFault.REFUSED
+    assert len(left(cluster)) == 1
+
+
+async def test_a_command_that_is_cut_off_is_said_to_be(cluster: Cluster, pods: Boxes) -> None:
+    """It may have run; whether it has is for whoever has asked to find out."""
+    box = await pods.make()
+    running = asyncio.create_task(pods.sh(box, "touch began; sleep 100"))
+    await pods.sh(box, "until test -e began; do sleep 0.05; done")
+    await pods.provider.stop(box.name, 1)
+    (ran,) = await asyncio.gather(running, return_exceptions=True)
+    assert getattr(ran, "fault", None) is ProviderFault.TRANSIENT or getattr(ran, "code", None) == 137
+
+
+async def test_a_cluster_that_is_away_is_named_with_what_to_look_at(cluster: Cluster) -> None:
+    """Nobody listens there."""
+    settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
+    text = cluster.kubeconfig.read_text().replace(cluster.host, "http://127.0.0.1:9")
+    (cluster.folder / "elsewhere").write_text(text)
+    with pytest.raises(RuntimeFailedError, match="look at KUBECONFIG"):
+        await open_kubernetes(settings.model_copy(update={"kubernetes_config": cluster.folder / "elsewhere"}), "h1")
+
+
+async def test_opening_closes_the_network_and_says_what_is_missing(cluster: Cluster) -> None:
+    """Twice is once; what a person has changed is as it should be again. Sandboxes that are not there are refused."""
+    settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url="nats://10.9.8.7:4222")
+    for _ in range(2):
+        await (await open_kubernetes(settings, "h1")).close()
+        (policy,) = cluster.objects("networkpolicies")
+        assert policy["metadata"]["name"] == "sandherd-h1"
+        assert policy["spec"]["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.9.8.7/32"}}]
+        cluster.now(
+            lambda: cluster.store.patch("networkpolicies", "sandherd", "sandherd-h1", {"spec": {"egress": [{}]}})
+        )
+    with pytest.raises(RuntimeFailedError, match="SANDHERD_KUBERNETES_KIND=pod"):
+        await open_kubernetes(settings.model_copy(update={"kubernetes_kind": "sandbox"}), "h1")
+    with pytest.raises(RuntimeFailedError, match="SANDHERD_KUBERNETES_OWNER"):
+        await open_kubernetes(settings.model_copy(update={"kubernetes_owner": "Deployment/none"}), "h1")
+    with pytest.raises(RuntimeFailedError, match="SANDBOX_IMAGE"):
+        await open_kubernetes(settings.model_copy(update={"sandbox_image": None}), "h1")
+
+
+async def test_what_belongs_to_the_spawner_goes_with_it(cluster: Cluster) -> None:
+    """Its Deployment is deleted: the cluster removes every sandbox, whoever is there to see it."""
+    deployment: Json = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "spawner"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}},
+        },
+    }
+    owner = cluster.now(lambda: cluster.store.create("deployments", "sandherd", deployment))
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "spawner", "uid": owner["metadata"]["uid"]}
+    async with made(cluster, owner=reference) as boxes:
+        box = await boxes.make("trap 'exit 0' TERM; while :; do sleep 0.1; done")
+        await cluster.later(cluster.api._end("deployments", owner, 0))
+        assert await boxes.until(box, lambda one: one is None) is None
+    assert left(cluster) == []
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+async def test_a_sandbox_is_made_where_the_cluster_has_them(version: str) -> None:
+    """It is one box, with its pod; it is stopped, started and removed as a pod is. A pod that replaces it is a loss."""
+    with Cluster(sandboxes=version) as cluster:
+        settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
+        runtime = await open_kubernetes(settings, "h1")
+        assert f"agents.x-k8s.io/{version}" in str(runtime._provider._objects.made)  # type: ignore[attr-defined]
+        await runtime.close()
+        async with made(cluster, version) as boxes:
+            box = await boxes.make("trap 'exit 5' TERM; while :; do sleep 0.1; done")
+            assert (len(cluster.objects("sandboxes")), len(left(cluster))) == (1, 1)
+            assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [box.name]
+            await boxes.provider.stop(box.name, 10)
+            await boxes.provider.start(box.name)
+            assert (await boxes.sh(box, "echo here")).out == b"here\n"
+            await cluster.later(cluster.kubelet.delete(pod_of(cluster, box.name), 0))
+            lost = await boxes.until(box, lambda one: one is not None and one.state is BoxState.FAILED)
+            assert lost is not None
+            assert (lost.alive, lost.runs >= 1) == (False, True)
+            await boxes.provider.remove(box.name)
+        assert cluster.objects("sandboxes") == []
+        assert left(cluster) == []
+
+
+async def test_no_secret_is_where_a_cluster_keeps_or_logs_things(cluster: Cluster, pods: Boxes) -> None:
+    """Neither in an object, nor in what happened to one, nor in the address of any request."""
+    box = await pods.make(files=[File(f"{STATE}/joiner.creds", SECRET.encode())])
+    await pods.provider.put(box.name, [File(f"{STATE}/more", SECRET.encode())])
+    command = Command(argv=["sh", "-c", f"echo {SECRET}"], environment={"TOKEN": SECRET})
+    assert (await pods.provider.run(box.name, command)).out.strip() == SECRET.encode()
+    assert await pods.provider.read(box.name, f"{STATE}/joiner.creds", 1000) == SECRET.encode()
+    assert SECRET not in str(cluster.store.objects) + str(cluster.store.history)
+    assert SECRET not in str(cluster.api.asked)
+    assert cluster.token not in str(cluster.api.asked) + repr(pods.provider)
+
+
+# --- what these need -----------------------------------------------------------------------------------------------
+
+
+def pod_of(cluster: Cluster, name: str) -> Json:
+    (found,) = [pod for pod in cluster.objects("pods") if pod["metadata"]["name"].endswith(name)]
+    return found
+
+
+def change(cluster: Cluster, name: str, patch: Json) -> None:
+    pod = pod_of(cluster, name)["metadata"]
+    cluster.now(lambda: cluster.store.patch("pods", pod["namespace"], pod["name"], patch))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+
+
+@asynccontextmanager
+async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
+    """The names that are told, from now on."""
+    heard: set[str] = set()
+
+    async def hear() -> None:
+        async for name in patiently(boxes.provider.changes, 0.1):
+            heard.add(name)
+
+    hearing = asyncio.create_task(hear())
+    try:
+        yield heard
+    finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
