@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import aiohttp
 import pytest
 
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
+from sandherd_worker.serving.asking import free_port
 from spawner.main import compose
 from spawner.runtimes.commands import Command, File
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
@@ -213,6 +215,32 @@ def open_reaching(kind: str, open_it: Open, request: pytest.FixtureRequest) -> O
         return box_runtimes(request.getfixturevalue(f"open_{kind}_reaching"))
     except pytest.FixtureLookupError:
         return open_it
+
+
+async def test_a_port_of_a_sandbox_is_reached_or_that_is_refused(open_reaching: Open, herd: Broker) -> None:
+    """As its capabilities say: what listens in there answers at the address that is told."""
+    sandboxes = Sandboxes(await open_reaching("ports"), open_reaching, herd, "ports")
+    try:
+        unit, port = await sandboxes.make(), free_port()
+        if not sandboxes.runtime.capabilities.ports:
+            with pytest.raises(RuntimeFailedError) as caught:
+                await sandboxes.runtime.address(unit, port)
+            assert caught.value.fault is RuntimeFault.REFUSED
+            return
+        serving = f"setsid python3 -m http.server {port} --bind 0.0.0.0 >/dev/null 2>&1 & echo hello > told"
+        assert (await sandboxes.sh(unit, serving)).code == 0
+        address = await sandboxes.runtime.address(unit, port)
+        assert await eventually(lambda: _got(f"{address}/told"), 30) == "hello\n"
+    finally:
+        await sandboxes.close()
+
+
+async def _got(url: str) -> str | None:
+    try:
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            return await answer.text()
+    except aiohttp.ClientError:
+        return None
 
 
 async def test_a_whole_task_from_its_submission_to_its_diff(

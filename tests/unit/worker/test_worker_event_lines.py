@@ -49,7 +49,7 @@ async def read(listener: Any, data: bytes, heed: Any = None) -> list[Any]:
     return list(listener.events)
 
 
-def line(kind: str, **data: Any) -> bytes:
+def line(kind: str, /, **data: Any) -> bytes:
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 
 

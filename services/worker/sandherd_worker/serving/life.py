@@ -107,7 +107,8 @@ class Life:
         return Ended(f"it has ended ({how}){self._words}", code)
 
     async def _until_well(self, port: int, answers: asyncio.Event) -> None:
-        while not await well(port, self._what.health, self._pace.answer):  # noqa: ASYNC110  # it tells nobody when it listens
+        path, wait = self._what.health, self._pace.answer
+        while not await well(port, path, wait):  # noqa: ASYNC110  # another program: nothing here is told of it
             await asyncio.sleep(self._pace.look)
         answers.set()
 
