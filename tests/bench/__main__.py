@@ -20,7 +20,7 @@ from rich.table import Table
 
 from sandherd.client import Context, Herd
 from sandherd.stack.control import down, up
-from tests.bench import delivery, emitting, queueing, scheduling, spawning, starting, watching, working
+from tests.bench import delivery, emitting, queueing, runtimes, scheduling, spawning, starting, watching, working
 from tests.bench.agents import listening_agent
 from tests.bench.delivery import Spread
 
@@ -115,11 +115,27 @@ async def of_the_worker() -> dict[str, Figure]:
     }  # fmt: skip
 
 
+async def of_the_runtimes() -> dict[str, Figure]:
+    """What each runtime that runs here takes, beside the same without us."""
+    found: dict[str, Figure] = {}
+    for name, measuring in (("process", runtimes.measure_process), ("docker", runtimes.measure_docker)):
+        (made, bare), (ran, plain) = await measuring()
+        found[f"runtime.{name}.create"] = median_ratio(made, bare)
+        found[f"runtime.{name}.exec"] = median_ratio(ran, plain)
+    return found
+
+
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
     from tests.bench import ingest
 
-    return await ingest.figures(rate, latency) | await of_the_worker() | await on_the_stack() | await of_the_queue()
+    return (
+        await ingest.figures(rate, latency)
+        | await of_the_worker()
+        | await of_the_runtimes()
+        | await on_the_stack()
+        | await of_the_queue()
+    )
 
 
 def show(figures: Mapping[str, Figure], seconds: float) -> None:

@@ -8,7 +8,7 @@ read back from their stream by the same consumer, and nothing done. One broker, 
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ from sandherd.contracts.subjects import PREFIX, Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from spawner.main import compose
+from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import Capabilities, Isolation, RunEnd, Runtime, SandboxPlan, Seen, WarmPlan
 
 PROJECT: Final = "bench"
@@ -102,6 +103,18 @@ class NothingRuntime:
         raise NotImplementedError
 
     async def take_back(self, unit: str) -> None:
+        raise NotImplementedError
+
+    async def run(self, unit: str, command: Command) -> Ran:
+        raise NotImplementedError
+
+    async def put(self, unit: str, files: Collection[File]) -> None:
+        raise NotImplementedError
+
+    async def read(self, unit: str, path: str, limit: int) -> bytes | None:
+        raise NotImplementedError
+
+    async def address(self, unit: str, port: int) -> str:
         raise NotImplementedError
 
 

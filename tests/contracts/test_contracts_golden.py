@@ -21,12 +21,24 @@ from sandherd.contracts.reading import read_command, read_event
 from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, Reply
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.schemas import json_schemas, reply_of
+from sandherd.contracts.serving import AgentServer
 from sandherd.contracts.subjects import command_subject, event_subject
 
 SCHEMAS = json_schemas()
 EITHER = {"spawner.upload": {"Upload.data"}, "worker.upload": {"WorkerUpload.artifact"}}
 """What may not stand beside another field, which the example shows; the other example shows this one."""
-SHOWN_ELSEWHERE = {"spawner.submit_task": {"CommandHarness.script", "CommandHarness.task_as", "TaskSpec.resume"}}
+SHOWN_ELSEWHERE = {
+    "spawner.submit_task": {
+        *(
+            "CommandHarness.script",
+            "CommandHarness.task_as",
+            "TaskSpec.resume",
+            "TaskSpec.agent_server",
+            "TaskSpec.image",
+        ),
+    },
+    "spawner.create_sandbox": {"SandboxSpec.agent_server", "SandboxSpec.image"},
+}
 """What has an example of its own, among the harnesses or the specs: a command goes on from no session."""
 
 
@@ -123,6 +135,17 @@ def test_what_a_task_goes_on_from_is_read_and_said_again_unchanged(golden: Path)
     assert left_out(resume) == set()
     spec = {"text": "go on", "harness": {"kind": "claude"}, "resume": document}
     check_schema("spawner.submit_task", {"task": "task-2", "spec": spec})
+
+
+def test_an_agent_server_is_read_and_said_again_unchanged(golden: Path) -> None:
+    """Its example has every field set, and the published schemas of a task and of a sandbox take it, with an image."""
+    document = json.loads((golden / "specs" / "agent_server.json").read_bytes())
+    server = AgentServer.model_validate(document)
+    assert json.loads(server.model_dump_json()) == document
+    assert left_out(server) == set()
+    spec = {"text": "go on", "harness": {"kind": "claude"}, "image": "base:1", "agent_server": document}
+    check_schema("spawner.submit_task", {"task": "task-2", "spec": spec})
+    check_schema("spawner.create_sandbox", {"sandbox": "sbx-2", "spec": {"image": "base:1", "agent_server": document}})
 
 
 def test_cloudevents_reads_an_event_as_we_do(event: Any) -> None:

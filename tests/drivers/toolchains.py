@@ -7,7 +7,7 @@ import os
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from sandherd.client.toolchains import KINDS, install, lock_of
+from sandherd.client.toolchains import KINDS, install, is_installed, lock_of
 
 BUILD = Path(__file__).parents[2] / "build"
 TOOLCHAINS = BUILD / "toolchains"
@@ -20,13 +20,18 @@ def interpreter(kind: str) -> Path:
     Only what is imported is compiled, by whoever imports it first: two thirds of OpenHands no test comes to.
     """
     python = TOOLCHAINS / kind / "bin" / "python"
-    if python.exists():
+    if _is_there(kind):
         return python
     TOOLCHAINS.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "PATH": os.pathsep.join((str(UV), os.environ.get("PATH", "")))}
     with (TOOLCHAINS / f".{kind}.lock").open("w") as only_one:
         flock(only_one, LOCK_EX)
-        return python if python.exists() else install(kind, TOOLCHAINS, lock_of(kind), environ, compiled=False)
+        return python if _is_there(kind) else install(kind, TOOLCHAINS, lock_of(kind), environ, compiled=False)
+
+
+def _is_there(kind: str) -> bool:
+    """Whether exactly what its lock says is installed."""
+    return is_installed(kind, TOOLCHAINS, lock_of(kind))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from sandherd.contracts.commands import (
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import (
+    AgentServerView,
+    AskAgentServer,
     Catalogue,
     FileList,
     FileRead,
@@ -130,6 +132,12 @@ class Access:
     async def sandbox(self, sandbox: str) -> SandboxView:
         """A sandbox as it stands, or as it stood last."""
         return await questions.sandbox(self.connection.ask, checked_name(sandbox, "sandbox"))
+
+    async def agent_server(self, sandbox: str, *, with_key: bool = False, timeout: float = 15.0) -> AgentServerView:
+        """Where the agent server of a sandbox is, and how it stands. Its key, a secret, only if it is asked for."""
+        request = AskAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
+        found: AgentServerView = await self.connection.ask(request, timeout=timeout)
+        return found
 
     # --- commands in it ------------------------------------------------------------------------------------------
 

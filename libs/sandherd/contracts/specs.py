@@ -10,6 +10,7 @@ from sandherd.contracts.harnesses import LONGEST_WORD, AnyHarness, Argument, Com
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 from sandherd.contracts.resume import Resume
+from sandherd.contracts.serving import AgentServer
 
 MAX_FILES_BYTES: Final = 128 * 1024
 """What the files given with a task may weigh together; larger ones are uploaded."""
@@ -68,6 +69,8 @@ class SandboxSpec(BaseModel):
     """Text files put into the work tree before anything is started."""
     ttl_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
     """How long it may live before it is ended, whatever it does; it can be extended."""
+    agent_server: AgentServer | None = Field(default=None, exclude_if=lambda said: said is None)
+    """The agent server that runs beside the worker. None: there is none."""
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:

@@ -97,6 +97,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "upload", _PEOPLE, "Put this into a sandbox."),
     _request(_P.SPAWNER, "download", _PEOPLE, "Give me this out of a sandbox."),
     _request(_P.SPAWNER, "download_chunk", _PEOPLE, "The next piece of that, please."),
+    _request(_P.SPAWNER, "agent_server", _PEOPLE, "Where is the agent server of this sandbox?"),
     _request(_P.EVENT_INGEST, "events", _PEOPLE, "Which events are kept?"),
     _request(_P.EVENT_INGEST, "trajectory", _PEOPLE, "What did this agent do?"),
     _request(_P.EVENT_INGEST, "tasks", _PEOPLE, "Which tasks were there?"),

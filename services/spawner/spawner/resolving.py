@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import Profile
+from sandherd.contracts.serving import SERVER_MEMORY_MB
 from sandherd.contracts.specs import Limits, SandboxSpec
 from sandherd.settings import Settings
 from spawner.runtimes.contract import Capabilities
@@ -89,6 +90,9 @@ def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
     too_much = beyond(limits, menu.caps)
     if too_much:
         return Refusal(too_much.reason, f"spec.limits.{too_much.field}")
+    if spec.agent_server is not None and limits.memory_mb < SERVER_MEMORY_MB:
+        told = f"an agent server needs {SERVER_MEMORY_MB} MiB; this sandbox is given {limits.memory_mb}"
+        return Refusal(f"memory_mb: {told}", "spec.limits.memory_mb")
     if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
         return Refusal(f"ttl_seconds: at most {menu.max_ttl:g} are allowed here", "spec.ttl_seconds")
     return Resolved(runtime=runtime, limits=limits, env={**profile.env, **spec.env})

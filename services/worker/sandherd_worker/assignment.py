@@ -9,6 +9,7 @@ from sandherd.contracts.names import UnsafeNameError, safe_name
 
 _HEARTBEAT: Final = 30.0
 _STOP_GRACE: Final = 10.0
+_LOOPBACK: Final = "127.0.0.1"
 _MIB: Final = 1024 * 1024
 _SPOOL_MB: Final = 512
 _WORK_BYTES: Final = 64 * _MIB
@@ -57,6 +58,8 @@ class Assignment:
     """The sandbox's control group, if the runtime shows it."""
     toolchains: Path | None
     """Where the SDKs of agents are, each under its kind's name; None: there are none."""
+    listen: str
+    """Where a server in this sandbox listens: for this host alone, or for whoever reaches the sandbox."""
     inherited: Mapping[str, str]
     """What of the worker's environment the agent gets as well: where programs, home and the time zone are."""
 
@@ -87,6 +90,7 @@ class Assignment:
             lost_signal=int(_number(environ, "SANDHERD_LOST_SIGNAL", 0)) or None,
             cgroup=_path(environ, "SANDHERD_CGROUP"),
             toolchains=_path(environ, "SANDHERD_TOOLCHAINS"),
+            listen=environ.get("SANDHERD_LISTEN") or _LOOPBACK,
             inherited={name: environ[name] for name in _INHERITED if name in environ},
         )
 

@@ -94,7 +94,7 @@ class Attempt:
 
     async def _work(self) -> None:
         await self._emitter.emit(started(self._spec, self._who.attempt))
-        self._room.open()
+        await self._room.open()
         beating = asyncio.create_task(self._heartbeat.beat())
         try:
             ended = await self._run_agent()

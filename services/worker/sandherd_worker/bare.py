@@ -39,7 +39,7 @@ class Bare:
         emitter, stop = self._parts.emitter, self._parts.stop
         try:
             await emitter.emit(self._started())
-            self._room.open()
+            await self._room.open()
             if self._trouble is not None:
                 await emitter.emit(
                     AgentError(error=f"the files can't be put into place: {self._trouble}", phase="files")

@@ -55,8 +55,8 @@ def surroundings(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, 
     Nothing else that the image sets goes along.
     """
     found = {**given, "PATH": own.get("PATH") or given.get("PATH", os.defpath)}
-    if "PYTHONPATH" in own:  # a worker that was brought lies there; its agent does not get to know it
-        found["PYTHONPATH"] = own["PYTHONPATH"]
+    # A worker that was brought lies in the one, which its agent does not get to know; the SDKs of agents in the other.
+    found |= {name: own[name] for name in ("PYTHONPATH", "SANDHERD_TOOLCHAINS") if name in own}
     group = next((folder for folder, file in _GROUPS if Path(folder, file).exists()), None)
     return found | ({"SANDHERD_CGROUP": group} if group else {})
 

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Callable
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 from sandherd.contracts.commands import SandboxSpec, TaskSpec
@@ -47,7 +48,9 @@ async def live(who: Assignment, spec: SandboxSpec | None) -> ExitCode:
 
 
 def _parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> Parts:
-    emitter = Emitter(spool, who, Redactor(secrets(spec) if spec else ()))
+    key = token_urlsafe(32) if spec is not None and spec.agent_server is not None else ""
+    known = [*(secrets(spec) if spec else ()), *([key] if key else ())]
+    emitter = Emitter(spool, who, Redactor(known))
     inbox = Inbox(who, emitter, Injected(who.state_dir / "injected"))
     return Parts(
         who=who,
@@ -58,6 +61,7 @@ def _parts(who: Assignment, spec: SandboxSpec | None, spool: Spool) -> Parts:
         reaper=Reaper(),
         families=Families(),
         stop=Stop(),
+        server_key=key,
     )
 
 

@@ -1,6 +1,6 @@
 """What a worker is made of, whatever it does: opened once, and shared by its parts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
@@ -24,3 +24,5 @@ class Parts:
     reaper: Reaper
     families: Families
     stop: Stop
+    server_key: str = field(default="", repr=False)
+    """What an agent server here wants to be shown; nothing where there is none."""

@@ -100,6 +100,16 @@ def open_docker(docker_engine: RealEngine) -> Open:
     return opened
 
 
+@pytest.fixture
+def open_docker_reaching(docker_engine: RealEngine) -> Open:
+    """Containers that reach what listens on this host."""
+
+    async def opened() -> Provider:
+        return Engine(Docker(docker_engine.host), Kind(IMAGE, network="host"))
+
+    return opened
+
+
 @pytest.fixture(scope="session")
 def kubernetes_cluster() -> Iterator[KubernetesCluster]:
     """A cluster for the whole run of this process."""

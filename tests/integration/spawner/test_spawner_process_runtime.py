@@ -191,7 +191,7 @@ async def test_of_two_shims_one_runs(open_process: Open, plan_for: PlanFor, even
     await runtime.create(plan)
     await up(eventually, runtime, "sbx-twice")
     place = runtime.layout.place("sbx-twice")
-    pid = runtime.spawn(place, place.runs()[0], runtime.starting.cold_start(place, plan))
+    pid = runtime.starting.spawn(place, place.runs()[0], runtime.starting.cold_start(place, plan))
     _, status = await asyncio.to_thread(os.waitpid, pid, 0)
     assert os.waitstatus_to_exitcode(status) == shim.CLAIMED_BY_ANOTHER
 

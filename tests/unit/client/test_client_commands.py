@@ -54,7 +54,7 @@ def wanted_commands() -> set[str]:
         "approvals": "list grant deny",
         "harness": "install list",
     }
-    single = "up down status run exec cp ls runtimes events trajectory logs send audit doctor"
+    single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 

@@ -33,6 +33,7 @@ DECIDED_BY: Final = (
     *("approval_requested", "approval_withdrawn"),
     *("iteration_started", "iteration_completed", "iteration_failed", "iteration_validated"),
     *("exec_started", "exec_completed", "file_uploaded", "file_downloaded"),
+    *("server_started", "server_ready", "server_failed", "server_stopped"),
 )
 """What the spawner, the relay, the monitor, the ingest, or a person decides by, and nobody else may say."""
 
@@ -48,7 +49,7 @@ async def read(listener: Any, data: bytes, heed: Any = None) -> list[Any]:
     return list(listener.events)
 
 
-def line(kind: str, **data: Any) -> bytes:
+def line(kind: str, /, **data: Any) -> bytes:
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 
 

@@ -60,7 +60,7 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
 
 @pytest.fixture
 async def room(shut: Room) -> Room:
-    shut.open()
+    await shut.open()
     return shut
 
 

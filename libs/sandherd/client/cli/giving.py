@@ -7,6 +7,7 @@ import typer
 
 from sandherd.client.cli.harness_options import Ask, Deny, Harness, Model, Set
 from sandherd.client.cli.options import (
+    AgentServer,
     Env,
     Files,
     Format,
@@ -77,6 +78,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     file: Files = None,
     env: Env = None,
     secret_env: SecretEnv = None,
+    agent_server: AgentServer = False,
     priority: Annotated[
         Priority, typer.Option("--priority", help="Before or after others that wait.")
     ] = Priority.NORMAL,
@@ -145,6 +147,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         files=file or [],
         env=env or [],
         secret=secret_env or [],
+        agent_server={} if agent_server else None,
         linger=linger,
         priority=priority,
         deadline=deadline,

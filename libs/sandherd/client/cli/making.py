@@ -28,6 +28,7 @@ def sandbox_spec(
     files: Sequence[Path],
     env: Sequence[str],
     secret: Sequence[str],
+    server: bool,
 ) -> SandboxSpec:
     """The sandbox that a command line means. Raises `HerdError` naming what is wrong with it."""
     secrets = variables(secret, os.environ)
@@ -39,6 +40,7 @@ def sandbox_spec(
         "env": variables(env, os.environ) | secrets,
         "secret_env": frozenset(secrets),
         "files": read_files(files),
+        "agent_server": {} if server else None,
     }
     return made(SandboxSpec, **given)
 

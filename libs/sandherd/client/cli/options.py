@@ -92,6 +92,9 @@ Files = Annotated[
         "an absolute one, or one with .., becomes its last name.",
     ),
 ]
+AgentServer = Annotated[
+    bool, typer.Option("--agent-server", help="Run the OpenHands agent server in it; see `sandherd agent-server`.")
+]
 Env = Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="A variable; again for more.")]
 SecretEnv = Annotated[
     list[str] | None,

@@ -7,6 +7,7 @@ import typer
 
 from sandherd.client.cli.listing import ask_for, show_list, show_one
 from sandherd.client.cli.options import (
+    AgentServer,
     Cursor,
     Env,
     Files,
@@ -81,6 +82,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     file: Files = None,
     env: Env = None,
     secret_env: SecretEnv = None,
+    agent_server: AgentServer = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it runs.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0.1)] = 120.0,
     project: Project = None,
@@ -103,6 +105,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
         files=file or [],
         env=env or [],
         secret=secret_env or [],
+        server=agent_server,
     )
     work = making.create(spec, output, memory=memory_of(memory), wait=wait, timeout=timeout)
     return talk(ctx, work, project=project)

@@ -21,6 +21,8 @@ CP_EXAMPLE = example(
 LS_EXAMPLE = example(f"sandherd ls {_SANDBOX}", f"sandherd ls {_SANDBOX}:src -r -o json")
 RUNTIMES_EXAMPLE = example("sandherd runtimes", "sandherd runtimes -o json")
 
+SERVER_EXAMPLE = example(f"sandherd agent-server {_SANDBOX}", f"sandherd agent-server {_SANDBOX} --key -o json")
+
 ExecName = Annotated[
     str | None, typer.Option("--status", metavar="EXC", help="How a command is that was started before.")
 ]
@@ -98,3 +100,21 @@ def runtimes(ctx: typer.Context, project: Project = None, output: Output = Forma
     from sandherd.client.cli.talking import talk
 
     return talk(ctx, lambda herd: show(herd, output), project=project)
+
+
+def agent_server(
+    ctx: typer.Context,
+    sandbox: SandboxName,
+    *,
+    key: Annotated[bool, typer.Option("--key", help="Show its key, too: a secret, for X-Session-API-Key.")] = False,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Where the agent server of a sandbox is, and how it stands.
+
+    A sandbox has one that was made with `--agent-server`. Whoever has its key can run commands in the sandbox.
+    """
+    from sandherd.client.cli.serving import show
+    from sandherd.client.cli.talking import talk
+
+    return talk(ctx, lambda herd: show(herd, sandbox, output, key=key), project=project)

@@ -1,6 +1,6 @@
 """Every event there is. `EVENTS` maps a type's name to its class."""
 
-from sandherd.contracts.events import access, agent, branch, iteration, lifecycle, message, monitor, tools
+from sandherd.contracts.events import access, agent, branch, iteration, lifecycle, message, monitor, serving, tools
 from sandherd.contracts.events.base import EVENTS, ArtifactRef, EventData
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "lifecycle",
     "message",
     "monitor",
+    "serving",
     "tools",
 ]

@@ -71,6 +71,7 @@ from sandherd.contracts.requests.people import (
     Upload,
     UploadChunk,
 )
+from sandherd.contracts.requests.serving import AgentServerView, AskAgentServer
 from sandherd.contracts.requests.worker import (
     AskPeers,
     Fetch,
@@ -88,9 +89,11 @@ __all__ = [
     "INLINE_BYTES",
     "LONGEST_WAIT",
     "REQUESTS",
+    "AgentServerView",
     "ApprovalList",
     "ApprovalView",
     "ArtifactPiece",
+    "AskAgentServer",
     "AskApprovals",
     "AskAudit",
     "AskCredential",

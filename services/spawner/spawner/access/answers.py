@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from sandherd.bus.answering import Answerer, Asked
 from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import (
+    AskAgentServer,
     AskPeers,
     Download,
     DownloadChunk,
@@ -28,6 +29,7 @@ from spawner.access.peers import Peers
 from spawner.access.pieces import Pieces
 from spawner.access.reaching import Reach
 from spawner.access.refusals import MIB
+from spawner.access.serving import Servers
 from spawner.live import Live
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
@@ -48,6 +50,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     UploadChunk: _PIECES,
     DownloadChunk: _PIECES,
     Fetch: _PIECES,
+    AskAgentServer: _SHORT,
     AskPeers: 1,
     ListRuntimes: 1,
 }
@@ -75,6 +78,7 @@ def make_answers(
         UploadChunk: pieces.hold,
         DownloadChunk: pieces.give,
         Fetch: pieces.fetch,
+        AskAgentServer: Servers(reach, runtimes).of,
         AskPeers: Peers(live).of,
         ListRuntimes: list_runtimes,
     }

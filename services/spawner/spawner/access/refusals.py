@@ -76,9 +76,9 @@ def from_worker(problem: Problem) -> Problem:
     """A worker's own refusal, as it is. A sandbox is not trusted: what could steer a terminal is taken out."""
     return Problem(
         code=problem.code,
-        message=_plain(problem.message),
-        field=None if problem.field is None else _plain(problem.field),
-        remedy=None if problem.remedy is None else _plain(problem.remedy),
+        message=plain(problem.message),
+        field=None if problem.field is None else plain(problem.field),
+        remedy=None if problem.remedy is None else plain(problem.remedy),
     )
 
 
@@ -97,5 +97,6 @@ def _conflict(message: str, remedy: str | None = None) -> Problem:
     return Problem(code=Code.CONFLICT, message=message, field="sandbox", remedy=remedy)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """What a sandbox says, without what could steer a terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:_LONGEST_TEXT])

@@ -1,14 +1,17 @@
 """What the spawner asks of a runtime, and what a runtime may answer. Nothing else drives one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sandherd.contracts.commands import Limits, SandboxSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.offers import Previous
 from sandherd.contracts.requests import Mount
+
+if TYPE_CHECKING:
+    from spawner.runtimes.commands import Command, File, Ran
 
 _USAGE: Final = 2
 _NOT_STARTED: Final = 7
@@ -143,6 +146,8 @@ class Capabilities:
     processes: str
     """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
     can_pause: bool = False
+    ports: bool = False
+    """Whether what listens in a sandbox can be reached from outside, by `Runtime.address`."""
     can_prepare: bool = False
     """Whether it can start sandboxes beforehand, for the pool."""
     images: bool = False
@@ -192,6 +197,21 @@ class Runtime(Protocol):
 
     async def remove(self, unit: str) -> None:
         """End every process of the sandbox and remove what it leaves on the host."""
+
+    async def run(self, unit: str, command: "Command") -> "Ran":
+        """Run a command beside the worker of a sandbox that runs. At its time limit all that it has started is ended.
+
+        Its folder, like every path here, begins with one of the sandbox's own: see `spawner.runtimes.commands.OWN`.
+        """
+
+    async def put(self, unit: str, files: "Collection[File]") -> None:
+        """Put files into the sandbox, each whole or not at all. No link of the agent's leads one out of it."""
+
+    async def read(self, unit: str, path: str, limit: int) -> bytes | None:
+        """A file's content, or None if there is none. Raises `refused` for one of more than `limit` bytes."""
+
+    async def address(self, unit: str, port: int) -> str:
+        """The URL of a port of the sandbox, for whoever may reach it. Raises `refused` where there is none."""
 
     async def keep(self, unit: str) -> None:
         """Put what it leaves aside for a person to look at: something in it was never said."""

@@ -41,6 +41,17 @@ class Ending:
         inits = [init for outer in below for init in processes.children(outer)]
         return next((worker for init in inits if (worker := processes.worker_below(init))), None)
 
+    async def until_there(self, place: Place) -> ProcessId:
+        """The worker of a sandbox that runs or is about to. Raises `RuntimeFailedError` (`unavailable`) if none is."""
+        deadline = asyncio.get_running_loop().time() + _SHIM_SECONDS
+        while living := self._living(place):
+            if worker := self.worker(living[-1]):
+                return worker
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(_LOOK_AGAIN)  # it is only just starting
+        raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} does not run")
+
     def first(self, place: Place) -> list[int]:
         """What its shim has started, if it lives: the oldest process of the sandbox."""
         return [pid for claim in self._living(place) for pid in processes.children(claim.pid)]

@@ -162,6 +162,10 @@ class Place:
         numbers = sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
         return [Run(folder / str(number)) for number in numbers]
 
+    def was_claimed(self) -> bool:
+        """Whether a worker was ever started in it."""
+        return any(run.claim.exists() for run in self.runs())
+
     def new_run(self) -> Run:
         """The next run, its directory made. One that nobody has claimed is used again."""
         runs = self.runs()

@@ -66,6 +66,7 @@ async def open_runtime(options: Options) -> ProcessRuntime:
             memory="cgroup" if groups.memory else "rlimit",
             processes=_process_limit(host, groups),
             can_pause=True,
+            ports=True,
             can_prepare=True,
         ),
         toolchains=options.toolchains,

@@ -4,16 +4,15 @@ Sandboxes live on when the spawner ends, and are found again by what lies in the
 """
 
 import asyncio
-import os
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from sandherd.bus.together import end
 from sandherd.telemetry import logs
-from spawner.runtimes import bubblewrap, cgroups, processes, shim, warming
+from spawner.runtimes import bubblewrap, cgroups, entering, own_files, processes, shim, warming
+from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import (
     Capabilities,
     RunEnd,
@@ -25,7 +24,7 @@ from spawner.runtimes.contract import (
 )
 from spawner.runtimes.ending import Ending
 from spawner.runtimes.freezing import Freezing
-from spawner.runtimes.layout import Layout, Place, Run
+from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.processes import ProcessId
 from spawner.runtimes.starting import Start, Starting, refuse_image
 
@@ -74,7 +73,7 @@ class ProcessRuntime:
     async def prepare(self, plan: WarmPlan) -> None:
         """Start a worker that waits for its identity, and return when it waits."""
         place = self.layout.place(plan.unit)
-        if not _claimed(place):
+        if not place.was_claimed():
             await asyncio.to_thread(self.starting.furnish_warm, place, plan)
             await self._start(place, self.starting.warm_start(place, plan))
         await warming.until_waiting(place, lambda: self._shim(place) is not None)
@@ -88,7 +87,7 @@ class ProcessRuntime:
             variables = self.starting.variables(place, plan)
             if await warming.begin(place, variables, lambda: self._shim(place) is not None):
                 return
-        elif _claimed(place):
+        elif place.was_claimed():
             self._watch(place)
             return
         await self._start(place, self.starting.cold_start(place, plan))
@@ -153,6 +152,27 @@ class ProcessRuntime:
         await self.ending.remove_groups(place)
         await asyncio.to_thread(self.layout.remove, unit)
 
+    async def run(self, unit: str, command: Command) -> Ran:
+        """Run a command in the sandbox's namespaces, control groups and limits, beside its worker."""
+        place = self._known(unit)
+        if self.freezing.is_told(place):
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} stands still")
+        worker = await self.ending.until_there(place)
+        return await entering.run(self.starting.entry(place, worker), command)
+
+    async def put(self, unit: str, files: Collection[File]) -> None:
+        """Put files into the sandbox's own folders."""
+        await asyncio.to_thread(own_files.put, self._known(unit), files)
+
+    async def read(self, unit: str, path: str, limit: int) -> bytes | None:
+        """A file of the sandbox's own folders."""
+        return await asyncio.to_thread(own_files.read, self._known(unit), path, limit)
+
+    async def address(self, unit: str, port: int) -> str:
+        """Where a port of the sandbox is: its network is this host's, and it listens for this host alone."""
+        self._known(unit)
+        return f"http://127.0.0.1:{port}"
+
     async def keep(self, unit: str) -> None:
         """End what still runs, and put the directory aside."""
         place = self.layout.place(unit)
@@ -184,26 +204,16 @@ class ProcessRuntime:
 
     async def _start(self, place: Place, start: Start) -> None:
         run = place.new_run()
-        pid = await asyncio.to_thread(self.spawn, place, run, start)
+        pid = await asyncio.to_thread(self.starting.spawn, place, run, start)
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
         while shim.read_claim(run) is None:
             # A child that has ended without a claim, or that lost the claim to another, is not waited for.
-            if _reap(pid) or asyncio.get_running_loop().time() > deadline:
+            if processes.reap(pid) or asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(_LOOK_AGAIN)
         if not run.claim.exists():
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
         self._watch(place)
-
-    def spawn(self, place: Place, run: Run, start: Start) -> int:
-        """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
-        line = self.starting.line(place, run, start)
-        try:
-            return os.posix_spawn(
-                line[0], line, start.variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
-            )
-        except OSError as error:
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
 
     # --- watching ----------------------------------------------------------------------------------------------
 
@@ -227,19 +237,6 @@ class ProcessRuntime:
 
     async def _tell_end(self, unit: str, process: ProcessId) -> None:
         await processes.gone(process)
-        _reap(process.pid)
+        processes.reap(process.pid)
         self._watches.pop(unit, None)
         self._tell(unit)
-
-
-def _claimed(place: Place) -> bool:
-    """Whether a worker was ever started in it."""
-    return any(run.claim.exists() for run in place.runs())
-
-
-def _reap(pid: int) -> bool:
-    """Take the exit status of a child, if it has ended. Returns whether there is no such child any more."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True  # adopted: it was never our child

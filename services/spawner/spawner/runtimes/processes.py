@@ -105,9 +105,17 @@ def _alive(pid: int, started: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process."""
+    """The direct children of a process, whichever of its threads has started them."""
     try:
-        return [int(child) for child in (_PROC / str(pid) / "task" / str(pid) / "children").read_text().split()]
+        threads = os.listdir(_PROC / str(pid) / "task")  # noqa: PTH208  # names are all that is wanted
+    except OSError:
+        return []
+    return [child for thread in threads for child in _children_of_thread(pid, thread)]
+
+
+def _children_of_thread(pid: int, thread: str) -> list[int]:
+    try:
+        return [int(child) for child in (_PROC / str(pid) / "task" / thread / "children").read_text().split()]
     except OSError:
         return []
 
@@ -181,6 +189,14 @@ async def gone(process: ProcessId, timeout: float | None = None) -> bool:
 def _settle(ended: asyncio.Future[None]) -> None:
     if not ended.done():
         ended.set_result(None)
+
+
+def reap(pid: int) -> bool:
+    """Take the exit status of a child, if it has ended. Returns whether there is no such child any more."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True  # adopted: it was never our child
 
 
 def is_zombie(pid: int) -> bool:

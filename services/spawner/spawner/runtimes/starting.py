@@ -1,12 +1,16 @@
 """Starting a worker in its place: the files it finds, its limits, and the command line of the shim that holds it."""
 
+import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandherd.contracts.specs import Limits
 from spawner.runtimes import bubblewrap, cgroups, environment, limits, shim, warming
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
+from spawner.runtimes.entering import Entry
 from spawner.runtimes.layout import Place, Run
+from spawner.runtimes.processes import ProcessId
 
 
 def refuse_image(plan: SandboxPlan) -> None:
@@ -65,18 +69,30 @@ class Starting:
 
     def warm_start(self, place: Place, plan: WarmPlan) -> Start:
         """Of a worker that waits to be told what it is."""
-        group = self._memory_group(place)
-        found = environment.common(environment.paths(place, inside=self.host is not None), group)
-        return Start(plan.limits, found | self._toolchains(), ("--warm",))
+        return Start(plan.limits, self.common(place), ("--warm",))
 
     def recovery(self, place: Place, plan: SandboxPlan) -> Start:
         """Of a worker that says what the last one could not."""
         return Start(plan.limits, self.variables(place, plan, lost=_last_status(place)), ("--recover",))
 
+    def common(self, place: Place) -> dict[str, str]:
+        """The environment of whatever runs there; the worker's own is more."""
+        return environment.common(self._seen(place), self._memory_group(place)) | self._toolchains()
+
+    def entry(self, place: Place, worker: ProcessId) -> Entry:
+        """Where a command runs that is started beside this worker."""
+        seen = self._seen(place)
+        return Entry(
+            worker=worker,
+            namespaced=self.host is not None,
+            groups=self.groups.of(place.name),
+            root=seen.place,
+            variables=self.common(place),
+        )
+
     def variables(self, place: Place, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
         """The worker's environment."""
-        seen = environment.paths(place, inside=self.host is not None)
-        found = environment.variables(plan, seen, group=self._memory_group(place), lost=lost)
+        found = environment.variables(plan, self._seen(place), group=self._memory_group(place), lost=lost)
         return found | self._toolchains()
 
     def line(self, place: Place, run: Run, start: Start) -> list[str]:
@@ -91,6 +107,19 @@ class Starting:
         if self.host:
             command = bubblewrap.argv(self.host, place, groups=self._memory_group(place), info=3, command=command)
         return shim.argv(run, place.work, own, self.groups.of(place.name), command)
+
+    def spawn(self, place: Place, run: Run, start: Start) -> int:
+        """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
+        line = self.line(place, run, start)
+        try:
+            return os.posix_spawn(
+                line[0], line, start.variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+            )
+        except OSError as error:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
+
+    def _seen(self, place: Place) -> environment.Paths:
+        return environment.paths(place, inside=self.host is not None)
 
     def _make(self, place: Place, allowed: Limits) -> None:
         place.make()

@@ -1,9 +1,12 @@
-"""What may be asked of the worker about its sandbox: commands and files. Answered from `started` to the last word."""
+"""What may be asked of the worker about its sandbox: commands and files. Answered from `started` to the last word.
+
+So long there is also the server that a spec may want beside the worker.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -28,6 +31,9 @@ from sandherd_worker.parts import Parts
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.tasks import end_tasks
 
+if TYPE_CHECKING:
+    from sandherd_worker.serving.supervising import Supervisor
+
 MOST_AT_ONCE: Final = 128
 """How many questions may be in the air; each may wait some seconds for its answer."""
 _log: Final = logs.get("access")
@@ -45,6 +51,7 @@ class Room:
         self._opened, self._closed = asyncio.Event(), False
         self._handlers: dict[type[Request[Any]], Handler] | None = None
         self._closing: list[Callable[[], Awaitable[None]]] = []
+        self._server: Supervisor | None = None
 
     async def serve(self, bus: Bus) -> None:
         """Take questions from this connection. Returns at once; the connection's end ends it."""
@@ -53,17 +60,28 @@ class Room:
             subject = sandbox_request_subject(kind.type, who.project, who.sandbox)
             await bus.client.subscribe(subject, cb=partial(self._on_question, kind))
 
-    def open(self) -> None:
-        """Answer from now on. Whoever asked before has waited: nothing is said of a sandbox before that it started."""
+    async def open(self) -> None:
+        """Answer from now on, and start what the spec wants beside the worker. Raises `SpoolError`.
+
+        Whoever asked before has waited: nothing is said of a sandbox before that it started.
+        """
         self._opened.set()
+        if self._spec.agent_server is not None:
+            from sandherd_worker.serving.openhands import make
+
+            self._server = await make(self._parts, self._spec, self._spec.agent_server)
+            if self._server is not None:
+                self._server.start()
 
     async def close(self) -> None:
-        """Answer no more; end the commands that run, and say so. Done already: nothing happens."""
+        """Answer no more; end the commands that run and the server, and say so. Done already: nothing happens."""
         self._closed = True
         self._opened.set()
         for close in self._closing:
             await close()
         self._closing.clear()
+        if self._server is not None:
+            await self._server.stop()
         await end_tasks(self._answering)
 
     async def answer(self, kind: type[Request[Any]], document: bytes) -> bytes:

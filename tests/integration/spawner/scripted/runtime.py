@@ -4,12 +4,13 @@ The provider outlives every spawner. It may refuse, do what it is asked without 
 later; it may lose sandboxes, and have some that nobody asked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import (
     Capabilities,
     Isolation,
@@ -242,6 +243,18 @@ class ScriptedRuntime:
 
     async def take_back(self, unit: str) -> None:
         await self._ask("take_back", lambda: self._provider.take_back(unit))
+
+    async def run(self, unit: str, command: Command) -> Ran:
+        raise NotImplementedError  # no history has one of these four
+
+    async def put(self, unit: str, files: Collection[File]) -> None:
+        raise NotImplementedError
+
+    async def read(self, unit: str, path: str, limit: int) -> bytes | None:
+        raise NotImplementedError
+
+    async def address(self, unit: str, port: int) -> str:
+        raise NotImplementedError
 
     async def close(self) -> None:
         pass

@@ -19,6 +19,8 @@ PROJECT: Final = "sandherd.dev/project"
 HERD: Final = "sandherd.dev/herd"
 _SEARCH: Final = "/usr/local/bin:/usr/bin:/bin"
 """Where the image says nothing else."""
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  # a box has a network of its own, and is reached from outside of it
+"""Where a server in a box listens."""
 FOLDERS: Final = ("state", "work", "home", "previous")
 
 
@@ -36,7 +38,7 @@ def labels(plan: SandboxPlan, herd: str) -> dict[str, str]:
 
 def files(plan: SandboxPlan, *, lost: ProgramEnd | None = None) -> list[File]:
     """What the worker reads when it begins. `lost` is how the last one ended, for one that recovers."""
-    found = variables(plan, paths(), group=None, lost=lost.code if lost else None)
+    found = variables(plan, paths(), group=None, lost=lost.code if lost else None) | {"SANDHERD_LISTEN": EVERYWHERE}
     if lost and lost.out_of_memory:
         found["SANDHERD_LOST_FOR_MEMORY"] = "1"
     put = {

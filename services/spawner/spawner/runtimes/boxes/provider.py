@@ -4,13 +4,29 @@ An adapter says what its vendor says in these words, and nothing else leaves it:
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
+from spawner.runtimes.commands import Command, File, Ran
+
+__all__ = [
+    "Abilities",
+    "Addressing",
+    "Box",
+    "BoxSpec",
+    "BoxState",
+    "Command",
+    "File",
+    "ProgramEnd",
+    "Provider",
+    "ProviderError",
+    "ProviderFault",
+    "Ran",
+]
 
 
 class ProviderFault(StrEnum):
@@ -89,15 +105,6 @@ class Box:
         return self.end is None and self.state in {BoxState.CREATING, BoxState.RUNNING, BoxState.PAUSED}
 
 
-@dataclass(frozen=True)
-class File:
-    """A file to be put into a box, with its folders."""
-
-    path: str
-    content: bytes
-    mode: int = 0o600
-
-
 @dataclass(frozen=True, kw_only=True)
 class BoxSpec:
     """All that a provider needs to make one box. Variables, labels and arguments hold no secret; files may."""
@@ -117,31 +124,6 @@ class BoxSpec:
     """The kind of sandbox it was asked for as; a provider may place each kind elsewhere."""
     mounts: Sequence[Mount] = ()
     """Only for a provider that has the ability."""
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A command that has ended, or was ended for its time. Output over the bound is cut, and that is said."""
-
-    code: int | None
-    """Its exit status; None if it was ended."""
-    out: bytes
-    err: bytes = b""
-    """Empty where the provider merges both."""
-    timed_out: bool = False
-    cut: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """What is run in a box beside its program."""
-
-    argv: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    folder: str | None = None
-    """Where; None: in the work tree."""
-    seconds: float = 60.0
-    most_output: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -206,3 +188,11 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Let go of everything; boxes live on."""
+
+
+@runtime_checkable
+class Addressing(Protocol):
+    """What a provider has as well whose abilities say `ports`."""
+
+    async def address(self, name: str, port: int) -> str:
+        """The URL of a port of a box, without any secret in it, for whoever may reach the box."""

@@ -1,7 +1,7 @@
 """A runtime over any provider of boxes. See `spawner.runtimes.contract.Runtime`."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,7 +9,8 @@ from sandherd.bus.together import end
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes import furnishing
 from spawner.runtimes.boxes.asking import asked, patiently
-from spawner.runtimes.boxes.provider import Box, BoxState, Provider
+from spawner.runtimes.boxes.provider import Addressing, Box, BoxState, Provider
+from spawner.runtimes.commands import Command, File, Ran, placed
 from spawner.runtimes.contract import (
     Capabilities,
     Isolation,
@@ -41,6 +42,7 @@ class BoxRuntime:
             can_pause=able.pause,
             images=True,
             mounts=able.mounts,
+            ports=able.ports,
         )
         self._provider = provider
         self._herd = herd
@@ -104,6 +106,31 @@ class BoxRuntime:
     async def remove(self, unit: str) -> None:
         """Remove the box with all that it holds."""
         await asked(self._provider.remove(unit))
+
+    async def run(self, unit: str, command: Command) -> Ran:
+        """Run a command beside the worker."""
+        return await asked(self._provider.run(unit, command.below(furnishing.ROOT)))
+
+    async def put(self, unit: str, files: Collection[File]) -> None:
+        """Put files into the box."""
+        await asked(self._provider.put(unit, [file.below(furnishing.ROOT) for file in files]))
+
+    async def read(self, unit: str, path: str, limit: int) -> bytes | None:
+        """A file's content, or None if there is none."""
+        try:
+            return await asked(self._provider.read(unit, placed(path, furnishing.ROOT), limit))
+        except RuntimeFailedError as error:
+            if error.fault is not RuntimeFault.LOST:
+                raise
+        await self._known(unit)
+        return None
+
+    async def address(self, unit: str, port: int) -> str:
+        """The URL of a port of the box."""
+        if not (self._provider.abilities.ports and isinstance(self._provider, Addressing)):
+            told = f"runtime {self.name}: no port of a sandbox can be reached here"
+            raise RuntimeFailedError(RuntimeFault.REFUSED, told)
+        return await asked(self._provider.address(unit, port))
 
     async def keep(self, unit: str) -> None:
         """Leave the box at its provider, stopped and marked: something in it was never said."""

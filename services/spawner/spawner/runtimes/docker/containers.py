@@ -142,3 +142,11 @@ def moment(text: str) -> datetime:
     """A time as the engine writes it: with nanoseconds, in UTC."""
     whole, _, rest = text.rstrip("Z").partition(".")
     return datetime.fromisoformat(f"{whole}.{(rest + '000000')[:6]}").replace(tzinfo=UTC)
+
+
+def host_of(shown: Mapping[str, Any]) -> str | None:
+    """Where a container can be reached: at an address of its own, or as its host; None if it has no network."""
+    networks = (shown.get("NetworkSettings") or {}).get("Networks") or {}
+    if "host" in networks:
+        return "127.0.0.1"
+    return next((str(found["IPAddress"]) for found in networks.values() if found.get("IPAddress")), None)

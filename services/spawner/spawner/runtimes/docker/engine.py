@@ -35,9 +35,9 @@ class Engine:
     """One Docker Engine. `docker` is closed with it."""
 
     name = "docker"
-    abilities = Abilities(pause=True, mounts=True)
 
     def __init__(self, docker: Docker, kind: Kind, bundled: bytes | None = None) -> None:
+        self.abilities = Abilities(pause=True, mounts=True, ports=kind.network != "none")
         self._docker = docker
         self._kind = kind
         self._bringing = Bringing(docker, bundled)
@@ -140,6 +140,15 @@ class Engine:
         """A file's content."""
         with faults(f"reading {path} of {name}"):
             return archives.only_file(await self._of(name).get_archive(path), path, limit)
+
+    async def address(self, name: str, port: int) -> str:
+        """Where the engine's network has put the container."""
+        with faults(f"looking for {name}"):
+            shown = await self._of(name).show()
+        host = containers.host_of(shown)
+        if host is None:
+            raise ProviderError(ProviderFault.REFUSED, f"docker: {name} has no network that it could be reached by")
+        return f"http://{host}:{port}"
 
     async def changes(self) -> AsyncIterator[str]:
         """The engine's events of our containers, from now on."""

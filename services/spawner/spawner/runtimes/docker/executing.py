@@ -6,7 +6,7 @@ from typing import Final
 from aiodocker.containers import DockerContainer
 
 from spawner.runtimes.boxes.furnishing import ROOT
-from spawner.runtimes.boxes.provider import Command, Ran
+from spawner.runtimes.commands import Command, Output, Ran
 
 _ERROR: Final = 2
 """The engine's number of standard error in a stream of both."""
@@ -14,7 +14,7 @@ _ERROR: Final = 2
 
 async def run(container: DockerContainer, command: Command) -> Ran:
     """Run it to its end. One whose time is over is ended, with all that it has started in its session."""
-    said = _Output(command.most_output)
+    said = Output(command.most_output)
     began = time.monotonic()
     execution = await container.exec(
         ["/bin/sh", "-c", _BOUNDED, "sh", f"{command.seconds:g}", *command.argv],
@@ -23,7 +23,7 @@ async def run(container: DockerContainer, command: Command) -> Ran:
     )
     async with execution.start() as stream:
         while (message := await stream.read_out()) is not None:
-            said.add(message.stream, message.data)
+            said.add(message.data, error=message.stream == _ERROR)
     code = (await execution.inspect())["ExitCode"]
     return said.ran(code, late=code in _ENDED and time.monotonic() - began >= command.seconds)
 
@@ -31,21 +31,3 @@ async def run(container: DockerContainer, command: Command) -> Ran:
 _ENDED: Final = frozenset({124, 137, 143})
 """What `timeout` of coreutils and of busybox ends with when it had to end the command; a command may do so itself."""
 _BOUNDED: Final = 'seconds=$1; shift; exec timeout -k 1 "$seconds" "$@"'
-
-
-class _Output:
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-        self._parts: dict[bool, list[bytes]] = {False: [], True: []}
-        self._cut = False
-
-    def add(self, stream: int, data: bytes) -> None:
-        """Keep as much as there is room for; the rest is read and forgotten, so that the command does not stall."""
-        self._cut |= len(data) > self._left
-        kept = data[: self._left]
-        self._left -= len(kept)
-        self._parts[stream == _ERROR].append(kept)
-
-    def ran(self, code: int, *, late: bool) -> Ran:
-        out, err = (b"".join(self._parts[error]) for error in (False, True))
-        return Ran(None if late else code, out, err, timed_out=late, cut=self._cut)

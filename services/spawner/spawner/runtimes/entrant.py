@@ -1,0 +1,143 @@
+"""A program of its own: it enters a running sandbox, runs one command there, and says how that ended.
+
+    python -I -S entrant.py <descriptor>   < request
+
+The request is JSON on standard input (see `entering`), as variables may hold secrets; what became of it is said as JSON
+on the descriptor. It enters the sandbox's control groups and namespaces, and takes its limits. The command is the child
+of a second process in there, which inherits whatever the command's own children leave behind: so all of it is found
+below one process, and can be ended. Only the standard library, and nothing that is loaded later: there it isn't found.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import signal
+import sys
+import warnings  # noqa: F401  # `os.execvpe` loads it when it is called, which is too late in there
+from typing import Any, Final
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "cgroup")
+_OWNER: Final = 0xB701
+"""ioctl NS_GET_USERNS: the user namespace that a namespace belongs to."""
+_DEATHSIG, _DUMPABLE, _BOUND_DROP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 24, 36, 38
+"""Of prctl(2)."""
+_CAPABILITIES_3: Final = 0x20080522
+_NOT_FOUND, _NOT_RUN, _SIGNALLED = 127, 126, 128
+"""As a shell says it."""
+
+
+def main() -> int:
+    """Enter, run, and say how it ended."""
+    told = int(sys.argv[1])
+    os.set_inheritable(told, False)
+    try:
+        request = json.load(sys.stdin.buffer)
+        _enter(request)
+        code = _run(request)
+    except (OSError, ValueError) as error:
+        _say(told, error=str(error))
+        return 1
+    _say(told, code=code)
+    return 0
+
+
+def _say(told: int, **what: Any) -> None:
+    os.write(told, json.dumps(what).encode())
+
+
+def _enter(request: dict[str, Any]) -> None:
+    for group in request["groups"]:
+        with open(f"{group}/cgroup.procs", "w") as members:  # noqa: PTH123  # nothing more is loaded
+            members.write("0")
+    if request["target"] is not None:
+        _join(*request["target"])
+    os.chdir(request["folder"])
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for name, (soft, hard) in request["limits"].items():
+        resource.setrlimit(getattr(resource, name), (soft, hard))
+
+
+def _join(pid: int, started: int) -> None:
+    """Its namespaces, in an order that one is allowed them in: first the user namespace that the others belong to."""
+    own = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
+    others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES]
+    with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
+        if int(stat.read().rpartition(b")")[2].split()[19]) != started:
+            raise ProcessLookupError(0, "it has just ended")
+    owner = fcntl.ioctl(others[0], _OWNER)
+    for namespace in [owner, *others]:
+        _set_namespace(namespace)
+    if os.fstat(own).st_ino != os.fstat(owner).st_ino:
+        _set_namespace(own)
+
+
+def _set_namespace(descriptor: int) -> None:
+    if _LIBC.setns(descriptor, 0) != 0:
+        raise OSError(ctypes.get_errno(), "its namespaces can't be entered: " + os.strerror(ctypes.get_errno()))
+
+
+def _run(request: dict[str, Any]) -> int:
+    """Its exit status, as a shell says it. Nothing of us outlives whoever started us."""
+    _prctl(_DEATHSIG, signal.SIGKILL)
+    # No agent may look through us at what of the host's we have open. Entering may have undone it (fs.suid_dumpable).
+    _prctl(_DUMPABLE, 0)
+    holder = os.fork()
+    if holder == 0:
+        _hold(request)
+    return _status(os.waitpid(holder, 0)[1])
+
+
+def _hold(request: dict[str, Any]) -> None:
+    """Run the command, and be the parent of all that it leaves behind for as long as it runs."""
+    _prctl(_DEATHSIG, signal.SIGKILL)
+    _prctl(_SUBREAPER, 1)
+    if request["target"] is not None:
+        _give_up_rights()
+    command = os.fork()
+    if command == 0:
+        _become(request)
+    while True:
+        child, status = os.waitpid(-1, 0)
+        if child == command:
+            os._exit(_status(status))
+
+
+def _become(request: dict[str, Any]) -> None:
+    _prctl(_DEATHSIG, signal.SIGKILL)
+    os.setsid()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    argv = request["argv"]
+    try:
+        os.execvpe(argv[0], argv, request["environment"])  # noqa: S606  # as it was asked for, without a shell's reading
+    except (OSError, ValueError) as error:
+        os.write(2, f"{argv[0]}: {error}\n".encode())
+        os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUN)
+
+
+def _give_up_rights() -> None:
+    """As bubblewrap does for what it runs: no capability, and none to be had."""
+    for capability in range(64):
+        _LIBC.prctl(_BOUND_DROP, capability, 0, 0, 0)
+    _prctl(_NO_NEW_PRIVS, 1)
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
+    if _LIBC.capset(ctypes.byref(header), ctypes.byref(none)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _status(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return _SIGNALLED - code if code < 0 else code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

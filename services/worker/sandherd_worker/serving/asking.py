@@ -1,0 +1,34 @@
+"""Asking a server on this host whether it is well, and for a port that is free for it."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Final
+
+_WELL: Final = b" 200 "
+_LONGEST: Final = 64
+
+
+async def well(port: int, path: str, seconds: float) -> bool:
+    """Whether it answers with 200 within so many seconds."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await _ask(port, path)
+    return False
+
+
+async def _ask(port: int, path: str) -> bool:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        return _WELL in (await reader.read(_LONGEST)).partition(b"\r\n")[0]
+    finally:
+        writer.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on. Somebody else may take it first: then the server ends, and gets another."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port

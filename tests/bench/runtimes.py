@@ -1,0 +1,203 @@
+"""How long each runtime takes that runs here until a sandbox runs, and until a command in it has ended.
+
+Docker: a box by our adapter, beside the same container made and started by the plain client with nothing around it;
+a command by our adapter, beside the same by the engine's exec. A box is ready when the engine
+has started its program. Process: a sandbox, beside the same program as a plain process of this host; a command in it,
+likewise. Ours and the baseline take turns, so that a load on the machine meets both.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from aiodocker import Docker
+
+from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.specs import Limits
+from spawner.runtimes.boxes.furnishing import HERD, ROOT, STATE
+from spawner.runtimes.boxes.provider import BoxSpec, Command, File
+from spawner.runtimes.contract import SandboxPlan
+from spawner.runtimes.docker.containers import Kind, config
+from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.opening import Options, open_runtime
+from spawner.runtimes.process import ProcessRuntime
+from tests.bench.delivery import Spread, spread
+from tests.engines.docker import IMAGE
+from tests.engines.docker import Engine as RealEngine
+
+Pair = tuple[Spread, Spread]
+Timed = Callable[[], Awaitable[float]]
+_AT_MOST: Final = 200
+_WAITS: Final = f"touch {ROOT}/work/up; exec sleep 600"
+_WORKER: Final = "import pathlib, signal; pathlib.Path('up').touch(); signal.pause()"
+_TRUE: Final = ("/bin/sh", "-c", "true")
+
+
+async def in_turns(ours: Timed, baseline: Timed, count: int) -> Pair:
+    """The times of both; the first of each warms what there is to be warmed."""
+    took: tuple[list[float], list[float]] = ([], [])
+    for number in range(min(count, _AT_MOST) + 1):
+        for which, measure in enumerate((ours, baseline)):
+            seconds = await measure()
+            if number:
+                took[which].append(seconds)
+    return spread(took[0]), spread(took[1])
+
+
+async def timed(work: Awaitable[object]) -> float:
+    """How long it takes."""
+    begun = time.perf_counter()
+    await work
+    return time.perf_counter() - begun
+
+
+async def measure_docker(count: int = 20) -> tuple[Pair, Pair]:
+    """Creating until it runs, and a command there and back."""
+    real = await asyncio.to_thread(RealEngine().__enter__)  # it has a loop of its own for a moment
+    try:
+        return await _at(real.host, count)
+    finally:
+        await asyncio.to_thread(real.__exit__, None, None, None)
+
+
+async def _at(host: str, count: int) -> tuple[Pair, Pair]:
+    docker, kind = Docker(host), Kind(IMAGE, network="none")
+    engine = Engine(Docker(host), kind)
+    try:
+        made = await in_turns(lambda: _ours(engine), lambda: _bare(docker, kind), count)
+        return made, await _docker_exec(engine, docker, count)
+    finally:
+        await engine.close()
+        await docker.close()
+
+
+def _spec(script: str) -> BoxSpec:
+    name = f"sbx-{uuid4().hex[:12]}"
+    return BoxSpec(
+        name=name,
+        labels={HERD: "bench"},
+        image=None,
+        program=["/bin/sh", "-c", script],
+        environment={},
+        files=[File(f"{STATE}/task.json", b"{}"), File(f"{STATE}/joiner.creds", b"x" * 2000)],
+        limits=Limits(memory_mb=256),
+        stop_grace=1,
+    )
+
+
+async def _ours(engine: Engine) -> float:
+    spec = _spec(_WAITS)
+    try:
+        return await timed(engine.create(spec))
+    finally:
+        await engine.remove(spec.name)
+
+
+async def _bare(docker: Docker, kind: Kind) -> float:
+    spec = _spec("exec sleep 600")
+    told = config(spec, kind, None)
+
+    async def made() -> None:
+        container = await docker.containers.create(told, name=spec.name)
+        await container.start()
+
+    try:
+        return await timed(made())
+    finally:
+        await docker.containers.container(spec.name).delete(force=True, v=True)
+
+
+async def _docker_exec(engine: Engine, docker: Docker, count: int) -> Pair:
+    box = await engine.create(_spec(_WAITS))
+
+    async def bare() -> None:
+        execution = await docker.containers.container(box.id).exec(list(_TRUE))
+        async with execution.start() as stream:
+            while await stream.read_out() is not None:
+                pass
+        await execution.inspect()
+
+    try:
+        return await in_turns(lambda: timed(engine.run(box.name, Command(argv=_TRUE))), lambda: timed(bare()), count)
+    finally:
+        await engine.remove(box.name)
+
+
+async def measure_process(count: int = 20) -> tuple[Pair, Pair]:
+    """The same of the process runtime, beside plain processes."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        root = Path(directory)
+        worker = (sys.executable, "-P", "-c", _WORKER)
+        runtime = await open_runtime(Options(root=root / "s", aside=root / "k", hidden=(root,), worker=worker))
+        try:
+            made = await in_turns(lambda: _sandbox(runtime), lambda: _plain(root, worker), count)
+            return made, await _process_exec(runtime, count)
+        finally:
+            for seen in await runtime.find_all():
+                await runtime.remove(seen.unit)
+            await runtime.close()
+
+
+def _plan() -> SandboxPlan:
+    name = f"sbx-{uuid4().hex[:12]}"
+    return SandboxPlan(
+        project="bench",
+        sandbox=name,
+        unit=name,
+        task="task-1",
+        attempt=1,
+        fence=1,
+        spec=TaskSpec(text="nothing", harness=CommandHarness(argv=["true"])),
+        limits=Limits(),
+        joiner="none",
+        nats_url="nats://127.0.0.1:1",
+        heartbeat_interval=30,
+        stop_grace=5,
+    )
+
+
+async def _up(path: Path) -> None:
+    while not path.exists():
+        await asyncio.sleep(0.001)  # another process: nothing here is told of it
+
+
+async def _sandbox(runtime: ProcessRuntime) -> float:
+    plan = _plan()
+
+    async def made() -> None:
+        await runtime.create(plan)
+        await _up(runtime.layout.place(plan.unit).work / "up")
+
+    try:
+        return await timed(made())
+    finally:
+        await runtime.remove(plan.unit)
+
+
+async def _plain(root: Path, worker: tuple[str, ...]) -> float:
+    folder = root / uuid4().hex
+    folder.mkdir()
+    begun = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(*worker, cwd=folder)
+    try:
+        await _up(folder / "up")
+        return time.perf_counter() - begun
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _process_exec(runtime: ProcessRuntime, count: int) -> Pair:
+    plan = _plan()
+    await runtime.create(plan)
+
+    async def plain() -> None:
+        process = await asyncio.create_subprocess_exec(*_TRUE, stdout=asyncio.subprocess.PIPE)
+        await process.communicate()
+
+    return await in_turns(lambda: timed(runtime.run(plan.unit, Command(argv=_TRUE))), lambda: timed(plain()), count)

@@ -1,0 +1,271 @@
+"""What every runtime has to do, asked of each of them in the same words: process, and every provider of boxes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import pytest
+
+from sandherd.contracts.subjects import Principal
+from sandherd.settings import Settings
+from sandherd.stack.broker import Broker
+from sandherd_worker.serving.asking import free_port
+from spawner.main import compose
+from spawner.runtimes.commands import Command, File
+from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
+from tests.integration.runtimes.conftest import PROVIDERS
+from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
+from tests.integration.spawner.conftest import Person, eventually
+
+pytestmark = pytest.mark.xdist_group("engines")
+
+
+@pytest.fixture(params=["process", *PROVIDERS])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each runtime in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def open_it(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """What opens the runtime, once more with every call."""
+    if kind == "process":
+        return process_runtimes(tmp_path)
+    return box_runtimes(request.getfixturevalue(f"open_{kind}"))
+
+
+@pytest.fixture
+async def sandboxes(open_it: Open, herd: Broker) -> AsyncIterator[Sandboxes]:
+    """A herd of one test's own."""
+    name = uuid4().hex[:16]
+    made = Sandboxes(await open_it(name), open_it, herd, name)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_a_sandbox_that_is_made_twice_is_one(sandboxes: Sandboxes) -> None:
+    """Also where it is asked for at the same moment: one worker was started."""
+    plan = sandboxes.plan()
+    await asyncio.gather(*(sandboxes.runtime.create(plan) for _ in range(3)))
+    await sandboxes.runtime.create(plan)
+    (seen,) = await sandboxes.runtime.find_all()
+    assert (seen.unit, seen.alive, seen.runs, seen.end) == (plan.unit, True, 1, None)
+
+
+async def test_what_nobody_was_told_of_is_made_once(sandboxes: Sandboxes) -> None:
+    """The answer is lost with whoever waited for it; the next spawner asks again, and there is one sandbox."""
+    plan = sandboxes.plan()
+    asked = asyncio.create_task(sandboxes.runtime.create(plan))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    another = await sandboxes.again()
+    try:
+        await another.create(plan)
+        assert [(seen.unit, seen.alive, seen.runs) for seen in await another.find_all()] == [(plan.unit, True, 1)]
+    finally:
+        await another.close()
+
+
+async def test_sandboxes_are_found_again_by_their_own_herd_alone(sandboxes: Sandboxes) -> None:
+    """After a restart, with whose they are; another herd sees none of them."""
+    made = {await sandboxes.make(), await sandboxes.make()}
+    mine, others = await sandboxes.again(), await sandboxes.again("another")
+    try:
+        found = await mine.find_all()
+        assert await others.find_all() == []
+    finally:
+        await mine.close()
+        await others.close()
+    assert {seen.unit for seen in found} == made
+    assert {(seen.project, seen.alive) for seen in found} == {("p1", True)}
+
+
+async def test_a_command_says_how_it_ended(sandboxes: Sandboxes) -> None:
+    """Whatever its exit status is; also one that a signal has ended, and one that there is no such program for."""
+    unit = await sandboxes.make()
+    for code in (0, 1, 124, 137, 255):
+        ran = await sandboxes.sh(unit, f"echo out; echo err >&2; exit {code}")
+        assert (ran.code, ran.timed_out, ran.cut) == (code, False, False)
+        assert b"out\n" in ran.out
+        assert b"err\n" in ran.out + ran.err
+    assert (await sandboxes.sh(unit, "kill -9 $$")).code == 137
+    assert (await sandboxes.runtime.run(unit, Command(argv=["sandherd-has-none"]))).code in {126, 127}
+
+
+async def test_a_command_finds_its_place(sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works in the work tree, or in the folder that is named; with its variables, and nothing of the spawner's."""
+    monkeypatch.setenv("SPAWNERS_OWN", "secret")
+    unit = await sandboxes.make()
+    ran = await sandboxes.sh(unit, "mkdir 'a b'; pwd; env", environment={"GIVEN": "ü 'x'"})
+    assert ran.out.splitlines()[0].endswith(b"/work")
+    assert "GIVEN=ü 'x'" in ran.out.decode().splitlines()
+    assert b"SPAWNERS_OWN" not in ran.out
+    assert (await sandboxes.sh(unit, "pwd", folder="work/a b")).out.endswith(b"/work/a b\n")
+    with pytest.raises(RuntimeFailedError):
+        await sandboxes.sh(unit, "pwd", folder="../..")
+
+
+async def test_a_command_that_takes_too_long_is_ended(sandboxes: Sandboxes) -> None:
+    """With what it had said until then; nothing that it has started goes on."""
+    unit = await sandboxes.make()
+    ran = await sandboxes.sh(unit, "echo before; sleep 4711 & exec sleep 4711", seconds=0.5)
+    assert (ran.code, ran.timed_out, ran.out) == (None, True, b"before\n")
+    left = await sandboxes.sh(unit, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null")
+    assert b"sleep 4711 \n" not in left.out
+
+
+async def test_output_is_kept_up_to_its_bound(sandboxes: Sandboxes) -> None:
+    """Three megabytes come whole; with a bound of one, the first of them comes, and it is said that it was cut."""
+    unit = await sandboxes.make()
+    script = "head -c 3000000 /dev/zero | tr '\\0' x"
+    whole = await sandboxes.sh(unit, script)
+    assert (whole.out, whole.cut) == (b"x" * 3_000_000, False)
+    bounded = await sandboxes.sh(unit, script, most_output=1_000_000)
+    assert (len(bounded.out), bounded.cut, bounded.code) == (1_000_000, True, 0)
+
+
+async def test_any_file_goes_in_and_out_as_it_is(sandboxes: Sandboxes) -> None:
+    """Bytes of every kind, under any name, in folders that are not there yet; one takes the other's place."""
+    unit, content = await sandboxes.make(), bytes(range(256)) * 5000
+    for name in ("plain", "with space", "ünïcode ✓", "-dash", "quote'\"$(id)", "new\nline", "a" * 200):
+        for written in (b"first", content):
+            await sandboxes.runtime.put(unit, [File(f"work/a folder/{name}", written, 0o640)])
+        assert await sandboxes.runtime.read(unit, f"work/a folder/{name}", 10_000_000) == content
+    said = await sandboxes.sh(unit, "stat -c '%a %s' 'a folder/with space'; : > 'a folder/mine'; sha256sum < -dash")
+    assert said.out.startswith(f"640 {len(content)}\n".encode())
+
+
+async def test_files_that_can_not_be_had_are_refused(sandboxes: Sandboxes) -> None:
+    """Too large, a folder, a link, or outside of its own folders; what is not there is not there."""
+    unit = await sandboxes.make()
+    await sandboxes.runtime.put(unit, [File("work/large", b"x" * 1001)])
+    await sandboxes.sh(unit, "ln -s /etc/passwd link")
+    assert await sandboxes.runtime.read(unit, "work/none", 1000) is None
+    for path in ("work/large", "work", "work/link", "../etc/passwd", "/etc/passwd", "work/../../x"):
+        with pytest.raises(RuntimeFailedError) as caught:
+            await sandboxes.runtime.read(unit, path, 1000)
+        assert caught.value.fault is RuntimeFault.REFUSED, path
+    with pytest.raises(RuntimeFailedError) as caught:
+        await sandboxes.runtime.put(unit, [File("/etc/passwd", b"root")])
+    assert caught.value.fault is RuntimeFault.REFUSED
+
+
+async def test_a_sandbox_that_is_removed_is_gone(sandboxes: Sandboxes) -> None:
+    """Twice is once; what is asked of it then is told that there is none."""
+    unit = await sandboxes.make()
+    for _ in range(2):
+        await sandboxes.runtime.remove(unit)
+    assert await sandboxes.runtime.look(unit) is None
+    assert await sandboxes.runtime.find_all() == []
+    for asked in (
+        sandboxes.sh(unit, "true"),
+        sandboxes.runtime.put(unit, [File("work/x", b"")]),
+        sandboxes.runtime.read(unit, "work/x", 1),
+    ):
+        with pytest.raises(RuntimeFailedError) as caught:
+            await asked
+        assert caught.value.fault is RuntimeFault.LOST
+
+
+async def test_a_sandbox_stands_still_and_goes_on_or_that_is_refused(sandboxes: Sandboxes) -> None:
+    """As its capabilities say."""
+    unit = await sandboxes.make()
+    if not sandboxes.runtime.capabilities.can_pause:
+        with pytest.raises(RuntimeFailedError) as caught:
+            await sandboxes.runtime.pause(unit)
+        assert caught.value.fault is RuntimeFault.REFUSED
+        return
+    for _ in range(2):
+        await sandboxes.runtime.pause(unit)
+    assert (await _look(sandboxes, unit)).frozen is True
+    with pytest.raises(RuntimeFailedError) as caught:
+        await sandboxes.sh(unit, "true")
+    assert not caught.value.permanent
+    for _ in range(2):
+        await sandboxes.runtime.resume(unit)
+    assert (await sandboxes.sh(unit, "echo on")).out == b"on\n"
+
+
+async def test_a_worker_that_never_began_says_so_with_its_end(sandboxes: Sandboxes) -> None:
+    """Asked to end in order while it still knocks; its files can be read afterwards, too."""
+    unit = await sandboxes.make()
+    await eventually(lambda: sandboxes.runtime.read(unit, "state/worker.nk", 1000), 30)
+    await sandboxes.runtime.stop(unit, 20)
+    end = (await _look(sandboxes, unit)).end
+    assert end is not None
+    assert (end.code, end.not_started) == (7, True)
+    assert await sandboxes.runtime.read(unit, "state/task.json", 100_000)
+
+
+async def _look(sandboxes: Sandboxes, unit: str) -> Any:
+    return await sandboxes.runtime.look(unit)
+
+
+@pytest.fixture
+def open_reaching(kind: str, open_it: Open, request: pytest.FixtureRequest) -> Open:
+    """The same, but made so that its sandboxes reach a broker on this host, where that is another way to make them."""
+    try:
+        return box_runtimes(request.getfixturevalue(f"open_{kind}_reaching"))
+    except pytest.FixtureLookupError:
+        return open_it
+
+
+async def test_a_port_of_a_sandbox_is_reached_or_that_is_refused(open_reaching: Open, herd: Broker) -> None:
+    """As its capabilities say: what listens in there answers at the address that is told."""
+    sandboxes = Sandboxes(await open_reaching("ports"), open_reaching, herd, "ports")
+    try:
+        unit, port = await sandboxes.make(), free_port()
+        if not sandboxes.runtime.capabilities.ports:
+            with pytest.raises(RuntimeFailedError) as caught:
+                await sandboxes.runtime.address(unit, port)
+            assert caught.value.fault is RuntimeFault.REFUSED
+            return
+        serving = f"setsid python3 -m http.server {port} --bind 0.0.0.0 >/dev/null 2>&1 & echo hello > told"
+        assert (await sandboxes.sh(unit, serving)).code == 0
+        address = await sandboxes.runtime.address(unit, port)
+        assert await eventually(lambda: _got(f"{address}/told"), 30) == "hello\n"
+    finally:
+        await sandboxes.close()
+
+
+async def _got(url: str) -> str | None:
+    try:
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            return await answer.text()
+    except aiohttp.ClientError:
+        return None
+
+
+async def test_a_whole_task_from_its_submission_to_its_diff(
+    kind: str, open_reaching: Open, herd: Broker, tmp_path: Path
+) -> None:
+    """On the real broker, with the real spawner and worker: the agent's edit is said as a diff, and nothing is left."""
+
+    async def opened(_settings: Settings) -> Sequence[Runtime]:
+        return [await open_reaching("whole")]
+
+    settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime=kind, check_interval=0.2, max_attempts=1)
+    async with compose(settings, runtimes=opened).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
+        person = Person(bus, eventually, tmp_path)
+        await person.listen()
+        task = await person.submit(["/bin/sh", "-c", "printf 'one\\ntwo\\n' > made.txt; echo done"])
+        view = await person.ended(task)
+        assert (view.state, view.error) == ("completed", None)
+        assert view.sandbox is not None
+        await person.hears(view.sandbox, "sandbox.terminated")
+    edited = person.said(view.sandbox, "agent.file_edited")
+    assert edited["file_path"] == "made.txt"
+    assert "+two" in edited["full_diff"]
+    left = await open_reaching("whole")
+    try:
+        assert await left.find_all() == []
+    finally:
+        await left.close()
+    person.check_sequences()

@@ -1,0 +1,152 @@
+"""The real OpenHands agent server beside a real worker, in the process runtime: all of it in one sandbox's life."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sandherd.bus.connection import RefusedError
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import TerminateSandbox
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import AgentServerView, AskAgentServer
+from sandherd.contracts.serving import AgentServer
+from sandherd.contracts.specs import Limits
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from spawner.runtimes import processes
+from tests.drivers.toolchains import TOOLCHAINS, interpreter
+
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(400), pytest.mark.xdist_group("line")]
+SECONDS = 150
+
+
+class Served:
+    """A sandbox with an agent server, and whoever asks for it."""
+
+    def __init__(self, person: Any, sandbox: str) -> None:
+        self.person, self.sandbox = person, sandbox
+
+    async def ask(self, *, with_key: bool = False) -> AgentServerView:
+        view: AgentServerView = await self.person.bus.ask(
+            AskAgentServer(sandbox=self.sandbox, with_key=with_key), "p1", timeout=10
+        )
+        return view
+
+    async def call(self, view: AgentServerView, path: str, key: str | None = None, **body: Any) -> tuple[int, Any]:
+        """What the server answers to a question over HTTP."""
+        headers = {"X-Session-API-Key": key} if key else {}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            asked = http.post(f"{view.url}{path}", json=body) if body else http.get(f"{view.url}{path}")
+            async with asked as answer:
+                return answer.status, await answer.json()
+
+    async def said(self, action: str, start: int = 1) -> dict[str, Any]:
+        """The event of this start, once it was said."""
+
+        def find() -> dict[str, Any] | None:
+            found = (e["data"] for e in self.person.unique() if e["type"] == f"agent.{action}")
+            return next((data for data in found if data["start"] == start), None)
+
+        told: dict[str, Any] = await self.person.eventually(find, SECONDS)
+        return told
+
+    def members(self) -> list[processes.ProcessId]:
+        """The living processes of this sandbox, as the host sees them."""
+        mark = b"SANDHERD_SANDBOX_ID=" + self.sandbox.encode()
+        return [found for pid in processes.pids() if mark in _environment(pid) and (found := processes.find(pid))]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+async def served(spawner: Callable[..., Service], person: Any) -> AsyncIterator[Served]:
+    await asyncio.to_thread(interpreter, "openhands")
+    async with spawner(toolchains=TOOLCHAINS).running():
+        limits = Limits(memory_mb=2048)
+        sandbox = await person.create(limits=limits, agent_server=AgentServer(restarts=1, start_seconds=SECONDS))
+        yield Served(person, sandbox)
+
+
+async def test_an_agent_server_lives_and_ends_with_its_sandbox(served: Served, herd: Broker, home: Path) -> None:
+    """It answers where it is said to be, to its key alone, which is nowhere but in the sandbox and in the answer.
+
+    Killed, it is started again, on a port of its own, with nothing left of the first. It ends with its sandbox, and so
+    does a terminal that it had started.
+    """
+    await served.person.sandbox_is(served.sandbox, "running")
+    await served.said("server_ready")
+    key = (await served.ask(with_key=True)).key
+    assert key is not None
+    await _answers_to_its_key_alone(served, key, herd)
+    assert (home / "sandboxes" / served.sandbox / "work" / "made-by-it").exists()
+    await _is_started_again(served, key)
+    await _ends_with_its_sandbox(served)
+    assert key not in json.dumps(served.person.events)
+    kept = [path for root in (home, herd.home) for path in root.rglob("*") if path.is_file()]
+    assert not [path for path in kept if key.encode() in path.read_bytes()]
+
+
+async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> None:
+    view = await served.ask()
+    assert (view.state, view.starts, view.key) == ("ready", 1, None)
+    assert view.url == f"http://127.0.0.1:{(await served.said('server_ready'))['port']}"
+    assert (await served.call(view, "/health"))[0] == 200
+    assert (await served.call(view, "/api/conversations/count"))[0] == 401
+    assert await served.call(view, "/api/conversations/count", key) == (200, 0)
+    command = "tmux new-session -d 'sleep 4711' && pwd && touch made-by-it"
+    status, ran = await served.call(view, "/api/bash/execute_bash_command", key, command=command)
+    assert (status, ran["exit_code"], ran["stdout"].strip()) == (200, 0, "/sandbox/work")
+    assert not any(key.encode() in _line(pid) for pid in processes.pids())
+    async with herd.bus(Principal.CLIENT, project="p2") as stranger:
+        with pytest.raises(RefusedError) as caught:
+            await stranger.ask(AskAgentServer(sandbox=served.sandbox, with_key=True), "p2", timeout=5)
+        assert caught.value.problem.code is Code.NOT_FOUND
+
+
+async def _is_started_again(served: Served, key: str) -> None:
+    (first,) = [one for one in served.members() if b"openhands.agent_server" in _line(one.pid)]
+    terminals = [one for one in served.members() if b"tmux" in _line(one.pid)]
+    assert terminals
+    first.signal(signal.SIGKILL)
+    failed = await served.said("server_failed")
+    assert (failed["signal"], failed["restarts_left"]) == (9, 1)
+    assert not [one for one in terminals if one.alive()]
+    await served.said("server_ready", start=2)
+    again = await served.ask(with_key=True)
+    assert (again.state, again.starts, again.key) == ("ready", 2, key)
+    assert (await served.call(again, "/api/conversations/count", key))[0] == 200
+
+
+async def _ends_with_its_sandbox(served: Served) -> None:
+    person, sandbox, before = served.person, served.sandbox, served.members()
+    await person.command(TerminateSandbox(sandbox=sandbox, reason="seen enough"), sandbox)
+    await served.said("server_stopped", start=2)
+    await person.all_gone()
+    assert not [one for one in before if one.alive()]
+    kinds = [kind for kind in person.types(sandbox) if kind.startswith("agent.server") or kind == "agent.shutdown"]
+    assert kinds == [
+        *("agent.server_started", "agent.server_ready", "agent.server_failed"),
+        *("agent.server_started", "agent.server_ready", "agent.server_stopped", "agent.shutdown"),
+    ]
+    with pytest.raises(RefusedError) as caught:
+        await served.ask()
+    assert caught.value.problem.code is Code.CONFLICT
+    person.check_sequences()

@@ -1,0 +1,117 @@
+"""Commands and files in a sandbox of the process runtime: nothing of them leaves it, and nothing leads out of it."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spawner.runtimes import processes
+from spawner.runtimes.commands import Command, File, Ran
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
+from spawner.runtimes.process import ProcessRuntime
+
+Open = Callable[..., Awaitable[ProcessRuntime]]
+PlanFor = Callable[..., SandboxPlan]
+SLEEP = "import signal; signal.pause()"
+UNIT = "sbx-entered"
+
+both = pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
+
+
+async def sh(runtime: ProcessRuntime, script: str, **more: Any) -> Ran:
+    return await runtime.run(UNIT, Command(argv=["/bin/sh", "-c", script], **more))
+
+
+def members(runtime: ProcessRuntime) -> set[int]:
+    return runtime.ending.members(runtime.layout.place(UNIT))
+
+
+@both
+async def test_what_ran_away_is_ended_at_the_time_limit(open_process: Open, plan_for: PlanFor, isolation: str) -> None:
+    """Daemons in sessions of their own, too; what the worker had started before goes on."""
+    runtime = await open_process(SLEEP, isolation)
+    await runtime.create(plan_for(UNIT))
+    await sh(runtime, "true")
+    before = members(runtime)
+    away = "setsid sh -c 'setsid sleep 4711 & sleep 4711' & (setsid env -i sleep 4711 &); sleep 4711"
+    ran = await sh(runtime, f"echo begun; {away}", seconds=0.5)
+    assert (ran.timed_out, ran.code, ran.out) == (True, None, b"begun\n")
+    assert members(runtime) == before
+
+
+@both
+async def test_what_a_command_leaves_behind_ends_with_the_sandbox(
+    open_process: Open, plan_for: PlanFor, eventually: Any, isolation: str
+) -> None:
+    """It is in the sandbox's groups, and holds no answer up: the command's own end is told at once."""
+    runtime = await open_process(SLEEP, isolation)
+    await runtime.create(plan_for(UNIT))
+    ran = await sh(runtime, "setsid sleep 4711 & echo left", seconds=60)
+    assert (ran.code, ran.out) == (0, b"left\n")
+    left = [found for pid in members(runtime) if (found := processes.find(pid))]
+    assert any("sleep" in _name(process.pid) for process in left)
+    await runtime.stop(UNIT, 0.1)
+    await eventually(lambda: not [process for process in left if process.alive()])  # the kernel clears up behind us
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text()
+
+
+async def test_whoever_does_not_wait_any_more_leaves_nothing_running(open_process: Open, plan_for: PlanFor) -> None:
+    """A question that is given up ends its command."""
+    runtime = await open_process(SLEEP)
+    await runtime.create(plan_for(UNIT))
+    await sh(runtime, "true")
+    before = members(runtime)
+    running = asyncio.create_task(sh(runtime, "touch begun; exec sleep 4711"))
+    while await runtime.read(UNIT, "work/begun", 1) is None:
+        await asyncio.sleep(0.01)  # another process: nothing here is told of it
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert members(runtime) == before
+
+
+async def test_a_command_is_as_far_from_the_host_as_the_agent(open_process: Open, plan_for: PlanFor) -> None:
+    """The same namespaces, limits and rights as the worker's, and its root; nobody in there may look through it."""
+    runtime = await open_process(SLEEP)
+    await runtime.create(plan_for(UNIT, open_files=321, processes=99))
+    spaces = "for n in user mnt pid ipc uts cgroup; do readlink /proc/$1/ns/$n; done"
+    mine, its = (
+        await sh(runtime, spaces.replace("$1", "self")),
+        await sh(runtime, spaces.replace("$1", "2")),
+    )
+    assert mine.out == its.out
+    assert len(mine.out.split()) == 6
+    prying = "readlink /proc/$PPID/exe /proc/$PPID/fd/*; cat /proc/$PPID/maps"
+    said = await sh(runtime, f"ulimit -n; ulimit -c; id -u; ls -d /root/* /home/* 2>/dev/null; {prying}")
+    assert said.out == b"321\n0\n1000\n"
+    assert b"Permission denied" in said.err
+    rights = (await sh(runtime, "grep -E 'CapEff|CapPrm|CapBnd|NoNewPrivs' /proc/self/status")).out.split()
+    assert rights[1::2] == [b"0" * 16] * 3 + [b"1"]
+
+
+async def test_no_planted_link_leads_a_file_out(open_process: Open, plan_for: PlanFor, tmp_path: Any) -> None:
+    """Not at the end of a path and not on its way, not when it is put and not when it is read; nor is a pipe read."""
+    runtime = await open_process(SLEEP)
+    await runtime.create(plan_for(UNIT))
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "secret").write_text("the host's")
+    work = runtime.layout.place(UNIT).work
+    (work / "folder").symlink_to(tmp_path / "host")
+    (work / "file").symlink_to(tmp_path / "host" / "secret")
+    os.mkfifo(work / "pipe")
+    for path in ("work/folder/secret", "work/file", "work/pipe", "work/file/x"):
+        with pytest.raises(RuntimeFailedError) as caught:
+            await runtime.read(UNIT, path, 1000)
+        assert caught.value.fault is RuntimeFault.REFUSED, path
+    with pytest.raises(RuntimeFailedError) as caught:
+        await runtime.put(UNIT, [File("work/folder/secret", b"the agent's")])
+    assert caught.value.fault is RuntimeFault.REFUSED
+    await runtime.put(UNIT, [File("work/file", b"ours")])  # takes the link's place
+    assert (await sh(runtime, "cat file")).out == b"ours"
+    assert (tmp_path / "host" / "secret").read_text() == "the host's"
+    assert [entry.name for entry in (tmp_path / "host").iterdir()] == ["secret"]

@@ -1,0 +1,53 @@
+"""What is shown of an agent server: its key only to who asks for it."""
+
+import asyncio
+import json
+from typing import Any, cast
+
+import pytest
+
+from sandherd.client.cli.options import Format
+from sandherd.client.cli.serving import show
+from sandherd.client.herd import Herd
+from sandherd.contracts.requests import AgentServerView
+
+KEY = "k" * 43
+
+
+class Asked:
+    """A herd with one agent server."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    async def agent_server(self, sandbox: str, *, with_key: bool) -> AgentServerView:
+        return AgentServerView(
+            sandbox=sandbox, kind="openhands", state=self.state, url="http://127.0.0.1:9", key=KEY if with_key else None
+        )
+
+
+@pytest.mark.parametrize("output", list(Format))
+@pytest.mark.parametrize("key", [True, False])
+def test_the_key_is_shown_only_where_it_is_asked_for(
+    output: Format, key: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In both forms; the URL and the state always."""
+    herd = cast("Herd", Asked("ready"))
+    assert asyncio.run(show(herd, "sbx-1", output, key=key)) == 0
+    shown = capsys.readouterr().out
+    assert (KEY in shown) is key
+    assert "http://127.0.0.1:9" in shown
+    if output is Format.JSON:
+        assert ("key" in json.loads(shown)) is key
+
+
+def test_one_that_does_not_answer_is_an_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that a script can wait for it."""
+    assert asyncio.run(show(cast("Herd", Asked("starting")), "sbx-1", Format.TABLE, key=False)) == 1
+    assert "starting" in capsys.readouterr().out
+
+
+def test_the_key_is_in_no_picture_of_an_answer() -> None:
+    """A log of the object does not tell it."""
+    view = AgentServerView(sandbox="sbx-1", kind="openhands", state="ready", key=KEY)
+    assert KEY not in repr(view)

@@ -1,0 +1,133 @@
+"""The lives of a server beside the worker, with a small one that answers, hangs or ends as it is told."""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd_worker.families import Families
+from sandherd_worker.processes import EXEC_VARIABLE, Reaper
+from sandherd_worker.serving.life import FAMILY, Life, Pace, What
+from sandherd_worker.serving.supervising import Supervisor
+from sandherd_worker.serving.told import FILE, Told
+
+PROGRAM = Path(__file__).with_name("standing_server.py")
+SOON = Pace(start=20, look=0.02, between=0.02, answer=0.2, misses=2, grace=2, rest=0.01)
+KEY = "k" * 43
+
+
+class Server:
+    """A supervisor of the small server, and what it has said and written down."""
+
+    def __init__(self, folder: Path, listener: Any, reaper: Reaper) -> None:
+        self.folder, self.listener, self.reaper = folder, listener, reaper
+        self.families = Families()
+        self.supervisor: Supervisor
+
+    def start(self, how: str, restarts: int = 1, pace: Pace = SOON) -> None:
+        what = What(
+            argv=lambda port: [sys.executable, str(PROGRAM), str(port), how, str(self.folder)],
+            environment=lambda: {**os.environ, EXEC_VARIABLE: FAMILY},
+            folder=self.folder,
+        )
+        self.supervisor = Supervisor(
+            lambda stop: Life(what, pace, self.reaper, self.families, stop),
+            Told(self.folder / FILE, "openhands", KEY),
+            self.listener.say,
+            restarts=restarts,
+            pace=pace,
+        )
+        self.supervisor.start()
+
+    @property
+    def told(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / FILE).read_text())
+        return found
+
+    def left(self) -> list[int]:
+        """What the small server has left behind, and is still there."""
+        pids = [int(line) for line in (self.folder / "starts").read_text().split()]
+        return [pid for pid in pids if _lives(pid)]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+async def server(tmp_path: Path, listener: Any, reaper: Reaper) -> AsyncIterator[Server]:
+    made = Server(tmp_path, listener, reaper)
+    yield made
+    await made.supervisor.stop()
+
+
+async def test_it_is_ready_when_it_answers_and_ends_with_all_it_started(
+    server: Server, eventually: Callable[..., Any]
+) -> None:
+    """Where it is, with its key, is written for its owner alone; nothing of the key is said."""
+    server.start("well")
+    await eventually(lambda: "server_ready" in server.listener.types(), "it is ready")
+    assert (server.told["state"], server.told["starts"], server.told["key"]) == ("ready", 1, KEY)
+    assert server.told["port"] == server.listener.events[-1].port
+    assert (server.folder / FILE).stat().st_mode & 0o777 == 0o600
+    assert len(server.left()) == 1
+    await server.supervisor.stop()
+    await server.supervisor.stop()
+    assert server.left() == []
+    assert server.told["state"] == "stopped"
+    assert server.listener.types() == ["server_started", "server_ready", "server_stopped"]
+    assert not any(KEY in event.model_dump_json() for event in server.listener.events)
+
+
+async def test_one_that_ends_is_started_again_until_that_was_enough(
+    server: Server, eventually: Callable[..., Any]
+) -> None:
+    """With how it ended and its last words; then it stays as it is, and stopping it says nothing more."""
+    server.start("brief", restarts=2)
+    await eventually(lambda: server.listener.types().count("server_failed") == 3, "it is given up")
+    failed = [event for event in server.listener.events if event.type == "agent.server_failed"]
+    assert [(event.start, event.restarts_left) for event in failed] == [(1, 2), (2, 1), (3, 0)]
+    assert (failed[0].exit_code, failed[0].signal) == (3, None)
+    assert failed[0].error == "it has ended (exit status 3): that was enough"
+    assert (server.told["state"], server.told["starts"]) == ("failed", 3)
+    assert server.left() == []
+    await server.supervisor.stop()
+    assert server.listener.types().count("server_stopped") == 0
+    assert server.told["state"] == "failed"
+
+
+async def test_one_that_gives_no_answer_any_more_is_ended_and_started_again(
+    server: Server, eventually: Callable[..., Any]
+) -> None:
+    """It runs, but does not answer: that is as good as gone."""
+    server.start("tired", restarts=1)
+    await eventually(lambda: server.listener.types().count("server_ready") == 2, "it is ready again")
+    failed = next(event for event in server.listener.events if event.type == "agent.server_failed")
+    assert (failed.error, failed.exit_code, failed.signal) == ("it gives no answer any more", None, None)
+
+
+async def test_one_that_never_answers_has_not_started(server: Server, eventually: Callable[..., Any]) -> None:
+    """Its time to start is bounded; nothing of it goes on."""
+    pace = Pace(start=1, look=0.02, between=1, answer=0.2, misses=2, grace=1, rest=0.01)
+    server.start("deaf", restarts=0, pace=pace)
+    await eventually(lambda: "server_failed" in server.listener.types(), "it is given up")
+    assert "server_ready" not in server.listener.types()
+    assert server.listener.events[-1].error == "it gave no answer within 1 s"
+    assert server.told["state"] == "failed"
+    await eventually(lambda: server.left() == [], "nothing is left")
+
+
+async def test_one_that_is_stopped_while_it_starts_is_gone(server: Server, eventually: Callable[..., Any]) -> None:
+    """Stopping waits for no start."""
+    server.start("deaf")
+    await eventually((server.folder / "starts").exists, "it has begun")
+    await server.supervisor.stop()
+    assert server.left() == []
+    assert server.listener.types()[-1] == "server_stopped"
