@@ -196,7 +196,7 @@ def configuration() -> str:
     )
     return page(
         "Configuration",
-        "libs/sandherd/settings/model.py",
+        "libs/sandherd/settings",
         "A parameter goes before the environment, the environment before the YAML file, and that before the default.\n"
         "`sandherd config show` says what holds and where it came from (`parameter`, `environment`, `yaml`,\n"
         "`context`, `default`); its first line is the file. Times are in seconds.\n"

@@ -1,7 +1,8 @@
 """Every setting, once: its name, its environment variable, its default and meaning, and where its value is from."""
 
+from sandherd.settings.fields import Env
 from sandherd.settings.loading import Loaded, Source, load
-from sandherd.settings.model import Env, Settings, default_home, environment_names
+from sandherd.settings.model import Settings, default_home, environment_names
 from sandherd.settings.texts import CONFIG_VARIABLE, MASK
 
 __all__ = [

@@ -1,27 +1,16 @@
 """The settings of every part: name, environment variable, default and meaning."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.catalogue import Profile
 from sandherd.contracts.specs import Image, Limits
-
-
-@dataclass(frozen=True)
-class Env:
-    """The environment variable of a setting; `secret` values are never shown."""
-
-    name: str
-    secret: bool = False
-
-
-Positive = Annotated[float, Field(gt=0)]
-Limit = Annotated[int, Field(ge=0)] | None
+from sandherd.settings.fields import Env, Limit, Names, Positive, RuntimeName
+from sandherd.settings.remote import RemoteSettings
 
 
 def default_home() -> Path:
@@ -30,12 +19,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-RuntimeName = Literal["process", "docker", "daytona", "remote", "kubernetes"]
-Names = BeforeValidator(lambda given: [name.strip() for name in given.split(",")] if isinstance(given, str) else given)
-"""A text of names between commas stands for all of them."""
-
-
-class Settings(BaseModel):
+class Settings(RemoteSettings, BaseModel):
     """The settings of every part; each uses what it needs. Times are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -160,8 +144,6 @@ class Settings(BaseModel):
 
 
 def environment_names() -> dict[str, Env]:
-    """The environment variable of each setting."""
-    return {
-        name: next(item for item in field.metadata if isinstance(item, Env))
-        for name, field in Settings.model_fields.items()
-    }
+    """The environment variable of each setting; those of the single runtimes come last."""
+    fields = sorted(Settings.model_fields.items(), key=lambda field: field[0] not in Settings.__annotations__)
+    return {name: next(item for item in field.metadata if isinstance(item, Env)) for name, field in fields}

@@ -19,6 +19,11 @@ STRUCTURED: dict[str, list[Any]] = {
     "runtime_limits": [{"process": 1}, {"process": 2}, {"process": 3}],
     "profiles": [{name: {"limits": LIMITS, "env": {"A": name}, "warm": 1}} for name in ("small", "usual", "large")],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
+    "remote_resource_factor": [2, 4, 8],
+    "remote_keep_alive": [False, False, False],
+    "remote_pause_on_close": [True, True, True],
+    "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
+    "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 
 
@@ -89,7 +94,7 @@ def test_a_setting_with_parts_is_json_or_yaml(text: str) -> None:
 BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains"}
+TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - TAKES_ANY))
