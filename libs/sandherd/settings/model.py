@@ -4,12 +4,14 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from sandherd.contracts.harnesses import EnvName
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.requests.catalogue import Profile
+from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, Limits
-from sandherd.settings.fields import Env, Limit, Names, Positive, RuntimeName
+from sandherd.settings.docker import DockerSettings
+from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
 from sandherd.settings.remote import RemoteSettings
 
 
@@ -19,7 +21,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-class Settings(RemoteSettings, BaseModel):
+class Settings(DockerSettings, RemoteSettings, BaseModel):
     """The settings of every part; each uses what it needs. Times are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -69,22 +71,18 @@ class Settings(RemoteSettings, BaseModel):
     """Further runtimes that sandboxes may name; the usual one, and those of the profiles, are there without that."""
     sandbox_image: Annotated[Image | None, Env("SANDBOX_IMAGE")] = None
     """The image of sandboxes that name none, where a runtime makes them of images."""
-    sandbox_nats_url: Annotated[str | None, Env("SANDHERD_SANDBOX_NATS_URL")] = None
+    sandbox_nats_url: Annotated[BrokerAddress | None, Env("SANDHERD_SANDBOX_NATS_URL")] = None
     """Where sandboxes find the broker that run elsewhere than on this host; nothing: where the services find it."""
-    docker_host: Annotated[str | None, Env("DOCKER_HOST")] = None
-    """Where the Docker Engine is; nothing: where its own programs look for it."""
-    docker_network: Annotated[str, Env("SANDHERD_DOCKER_NETWORK")] = "bridge"
-    """The network of a container; it has to reach the broker from there."""
-    docker_user: Annotated[str, Env("SANDHERD_DOCKER_USER"), Field(pattern=r"^[0-9]+:[0-9]+$")] = "1000:1000"
-    """The user and the group, by number, that everything in a container runs as."""
-    docker_read_only: Annotated[bool, Env("SANDHERD_DOCKER_READ_ONLY")] = True
-    """Whether a container may write to its own folders only, and not to its image's."""
     sandbox_memory_gb: Annotated[float, Env("SANDBOX_MEMORY_GB"), Field(ge=0.0625, le=64)] = 2
     """The memory of a sandbox whose limits are not given."""
     caps: Annotated[Limits, Env("SANDHERD_CAPS")] = Limits(
         memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
     )
     """The most that a sandbox may be given."""
+    forward_env: Annotated[frozenset[EnvName], Names, Env("SANDHERD_FORWARD_ENV")] = frozenset()
+    """Names of the spawner's own variables that every sandbox gets, as secrets; profiles may name further ones."""
+    sandbox_mounts: Annotated[frozenset[MountSource], Names, Env("SANDHERD_SANDBOX_MOUNTS")] = frozenset()
+    """What profiles may mount: names of volumes, and folders of the host with all that is below them."""
     profiles: Annotated[dict[SafeName, Profile], Env("SANDHERD_PROFILES")] = {}
     """Named kinds of sandboxes: runtime, limits, variables, and how many are kept started beforehand."""
     max_ttl: Annotated[Positive, Env("SANDHERD_MAX_TTL")] = 604_800
@@ -130,6 +128,16 @@ class Settings(RemoteSettings, BaseModel):
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """How many events are stored in one transaction at the most."""
+
+    @field_validator("profiles", mode="after")
+    @classmethod
+    def _mounts_are_allowed(cls, profiles: dict[str, Profile], found: ValidationInfo) -> dict[str, Profile]:
+        allowed: frozenset[str] = found.data.get("sandbox_mounts", frozenset())
+        for name, profile in profiles.items():
+            for mount in profile.mounts:
+                if not mount.is_within(allowed):
+                    raise ValueError(f"{name} mounts {mount.source}, which sandbox_mounts does not name")
+        return profiles
 
     @property
     def runtimes_used(self) -> frozenset[str]:

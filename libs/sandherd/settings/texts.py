@@ -21,7 +21,8 @@ def as_text(value: Any) -> str:
     """A value as it may be written in YAML or a variable; who is named in an address, and by what password, is not."""
     if isinstance(value, BaseModel | dict):
         return json.dumps(_PLAIN.dump_python(value, mode="json", exclude_none=True), ensure_ascii=False)
-    return _PASSWORD.sub(MASK, str(value))
+    text = ",".join(sorted(map(str, value))) if isinstance(value, frozenset) else str(value)
+    return _PASSWORD.sub(MASK, text)
 
 
 def from_yaml(path: Path | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The spawner, composed: every replica takes commands and events, those that hold the leases schedule and lead."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -29,7 +30,7 @@ from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
 from spawner.resolving import Menu
 from spawner.runtimes.choosing import open_runtimes
-from spawner.runtimes.contract import Runtime
+from spawner.runtimes.contract import Runtime, able
 from spawner.runtimes.opening import WORKER
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.commands import SandboxCommands
@@ -57,8 +58,6 @@ SHORTEST_CALL: Final = 10.0
 LEASE_SECONDS: Final = 5.0
 AT_ONCE: Final = 16
 """So many commands or events are handled at the same time; those about one task or sandbox one after the other."""
-_JOINER_MARGIN: Final = 3600.0
-"""How much longer than the oldest sandbox a joiner's credential lives: to recover what one has left."""
 
 
 class Spawner:
@@ -118,11 +117,11 @@ class Spawner:
             runtimes,
             minter=minter,
             revoker=revoker,
-            plans=self._plans(),
+            plans=Plans.of(self._settings, os.environ),
             rules=self._rules(),
             settled=settling(self._service.bus),
         )
-        menu, queue = Menu.of(self._settings, runtimes), follow(live, self._settings)
+        menu, queue = Menu.of(self._settings, able(runtimes)), follow(live, self._settings)
         admission = Admission(self._service.bus, live, queue.room.lacking)
         pool, keeper = Pool(live, menu), Keeper(live, lease, steps)
         return Core(live, lease, minter, runtimes, menu, queue, admission, pool, keeper)
@@ -191,16 +190,6 @@ class Spawner:
     async def _when_ready(self) -> Parts:
         await self._ready.wait()
         return self._parts
-
-    def _plans(self) -> Plans:
-        settings = self._settings
-        return Plans(
-            nats_url=settings.nats_url,
-            heartbeat_interval=settings.heartbeat_interval,
-            stop_grace=settings.stop_grace,
-            joiner_life=settings.max_age + _JOINER_MARGIN,
-            max_work_bytes=settings.max_work_mb * 1024 * 1024,
-        )
 
     def _rules(self) -> Rules:
         timeout = self._settings.spawn_timeout

@@ -12,6 +12,7 @@ from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import Profile
 from sandherd.contracts.specs import Limits, SandboxSpec
 from sandherd.settings import Settings
+from spawner.runtimes.contract import Capabilities
 
 _MB_PER_GB: Final = 1024
 
@@ -38,9 +39,13 @@ class Menu:
     attempt_seconds: float | None = None
     usual_ttl: float = 43_200
     max_ttl: float = 604_800
+    imageless: frozenset[str] = frozenset()
+    """Runtimes that make sandboxes of no image."""
+    mountless: frozenset[str] = frozenset()
+    """Runtimes that can mount nothing."""
 
     @classmethod
-    def of(cls, settings: Settings, runtimes: Collection[str]) -> Self:
+    def of(cls, settings: Settings, runtimes: Mapping[str, Capabilities]) -> Self:
         """What these settings and runtimes allow. The usual is never more than what is allowed."""
         usual = Limits(memory_mb=int(settings.sandbox_memory_gb * _MB_PER_GB))
         return cls(
@@ -53,6 +58,8 @@ class Menu:
             attempt_seconds=settings.attempt_timeout,
             usual_ttl=min(settings.max_age, settings.max_ttl),
             max_ttl=settings.max_ttl,
+            imageless=frozenset(name for name, able in runtimes.items() if not able.images),
+            mountless=frozenset(name for name, able in runtimes.items() if not able.mounts),
         )
 
 
@@ -75,6 +82,9 @@ def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
     if runtime not in menu.runtimes:
         asked = "spec.profile" if spec.profile and not spec.runtime else "spec.runtime"
         return Refusal(f"there is no runtime {runtime!r} here; {_choice(menu.runtimes)}", asked)
+    unable = _unable(runtime, spec, profile, menu)
+    if unable:
+        return unable
     limits = spec.limits or profile.limits or menu.defaults
     too_much = beyond(limits, menu.caps)
     if too_much:
@@ -82,6 +92,17 @@ def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
     if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
         return Refusal(f"ttl_seconds: at most {menu.max_ttl:g} are allowed here", "spec.ttl_seconds")
     return Resolved(runtime=runtime, limits=limits, env={**profile.env, **spec.env})
+
+
+def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: Menu) -> Refusal | None:
+    """What this runtime can't do at all, or None."""
+    if spec.image and runtime in menu.imageless:
+        others = _choice(menu.runtimes - menu.imageless)
+        told = f"runtime {runtime} makes no sandboxes of images: leave the image out, or name a runtime that does"
+        return Refusal(f"{told}; {others}", "spec.image")
+    if profile.mounts and runtime in menu.mountless:
+        return Refusal(f"runtime {runtime} can't mount what profile {spec.profile!r} mounts", "spec.profile")
+    return None
 
 
 def beyond(limits: Limits, caps: Limits) -> Refusal | None:

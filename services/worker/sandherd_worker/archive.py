@@ -173,13 +173,11 @@ def unpack(archive: IO[bytes], folder: Path, limit: int) -> int:
     Links become links wherever they lead, last of all: nothing is written through one. Raises `ContractError` for what
     is no archive, has entries that lie elsewhere, or is larger than `limit`; and `OSError`.
     """
-    if not hasattr(tarfile, "data_filter"):
-        raise ContractError(Code.INTERNAL, "this Python can't unpack safely: 3.11.4 or newer is needed")
     try:
         return unpacking.unpack(archive, folder, limit=limit, outward=True).files
     except unpacking.UnpackedTooLargeError:
         raise ContractError(Code.TOO_LARGE, f"unpacked it is larger than {limit} bytes") from None
-    except (tarfile.FilterError, LeadsOutError) as error:
+    except LeadsOutError as error:
         raise ContractError(
             Code.REFUSED, f"an entry leads out of the folder: {error}", field="path", remedy="leave it out"
         ) from None

@@ -20,7 +20,7 @@ from sandherd.stack.broker import Broker
 from spawner.access.answers import ANSWERED, make_answers
 from spawner.live import Live
 from spawner.resolving import Menu
-from spawner.runtimes.contract import Runtime
+from spawner.runtimes.contract import Runtime, able
 from spawner.sandboxes.record import SandboxRecord
 
 Play = Callable[[Any], Awaitable[BaseModel]]
@@ -45,7 +45,7 @@ async def access_room(
         service.answer(request, later(request), at_once=at_once)
     async with service.running():
         live = Live(service.bus, service.meters)
-        answers |= make_answers(service.bus, live, wanted, Menu.of(wanted, runtimes or {}), runtimes or {})
+        answers |= make_answers(service.bus, live, wanted, Menu.of(wanted, able(runtimes or {})), runtimes or {})
         yield live
 
 

@@ -18,6 +18,7 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.metrics import Meters
 from spawner.live import Live
 from spawner.resolving import Menu
+from spawner.runtimes.contract import Capabilities, Isolation
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.admission import Admission
 from spawner.tasks import decisions as of_task
@@ -63,8 +64,9 @@ class World:
             return True
 
         admission = Admission(self.bus, self.live, self.queue.room.lacking)
+        menu = Menu.of(self.settings, {"process": Capabilities(Isolation.NONE, "none", "none")})
         return Scheduler(
-            self.live, self.queue, token, admission=admission, intend=started_cold(Menu.of(self.settings, {"process"})),
+            self.live, self.queue, token, admission=admission, intend=started_cold(menu),
             assigned=self.assigned.append, settled=settled, interval=1,
         )  # fmt: skip
 

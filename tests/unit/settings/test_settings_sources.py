@@ -25,12 +25,22 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
+NAMED: dict[str, list[Any]] = {
+    "runtimes": [["docker"], ["daytona"], ["process"]],
+    "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
+    "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
+    "sandbox_nats_url": ["nats://broker:4222", "tls://a:1,tls://b:2", "wss://broker"],
+    "docker_host": ["unix:///run/docker.sock", "tcp://engine:2375", "https://engine:2376"],
+    "docker_user": ["1:2", "1001:1001", "65534:65534"],
+    "docker_read_only": [False, True, False],
+}
+"""Values of settings that take no word of any kind."""
 
 
 def three(name: str) -> list[Any]:
     """Three values of a setting that are allowed, each another one, and none of them its default."""
-    if name in STRUCTURED:
-        return STRUCTURED[name]
+    if name in STRUCTURED | NAMED:
+        return (STRUCTURED | NAMED)[name]
     annotation = Settings.model_fields[name].annotation
     choices = [choice for choice in get_args(annotation) if isinstance(choice, str)]
     if choices:
@@ -41,8 +51,17 @@ def three(name: str) -> list[Any]:
     return [11.5, 12.5, 13.5] if float in kinds else ["value-one", "value-two", "value-three"]
 
 
+def written(value: Any) -> str:
+    """A value as it stands in a variable."""
+    if isinstance(value, str | list):
+        return ",".join([value] if isinstance(value, str) else value)
+    return json.dumps(value)
+
+
 def plain(value: Any) -> Any:
     """A value as JSON has it."""
+    if isinstance(value, frozenset):
+        return sorted(value)
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, BaseModel):
@@ -59,7 +78,7 @@ def test_the_stronger_source_wins(name: str, tmp_path: Path) -> None:
     """Each source is weaker than the one before it, and its name stands beside the value."""
     in_yaml, in_environment, given = three(name)
     variable = environment_names()[name].name
-    text = in_environment if isinstance(in_environment, str) else json.dumps(in_environment)
+    text = written(in_environment)
     file = tmp_path / "herd.yaml"
     file.write_text(yaml.safe_dump({name: in_yaml}))
     environ = {CONFIG_VARIABLE: str(file)}
@@ -92,6 +111,9 @@ def test_a_setting_with_parts_is_json_or_yaml(text: str) -> None:
 
 
 BAD = {name: "{" if name in STRUCTURED else "a.b" if name in {"project", "runtime"} else "no number" for name in NAMES}
+BAD |= {"docker_network": "a network", "sandbox_image": "an image", "docker_host": "/run/docker.sock"}
+BAD |= {"forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
+BAD |= {"sandbox_nats_url": "nats://a:1,http://b"}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
@@ -162,3 +184,33 @@ def test_what_is_shown_can_be_given_back() -> None:
     loaded = load(environ=environ)
     shown = {variable: value for _, variable, value, _ in loaded.shown() if variable in environ}
     assert load(environ=shown).settings == loaded.settings
+
+
+@pytest.mark.parametrize(
+    ("source", "allowed", "taken"),
+    [
+        ("data", "data", True),
+        ("data", "", False),
+        ("/srv/data/sets", "other,/srv/data", True),
+        ("/srv/database", "/srv/data", False),
+        ("srv", "/srv", False),
+    ],
+)
+def test_a_profile_mounts_what_is_allowed_and_nothing_else(source: str, allowed: str, taken: bool) -> None:
+    """A volume by its name, a folder by where it lies; the refusal names both settings."""
+    profiles = json.dumps({"usual": {"mounts": [{"source": source, "target": "/data"}]}})
+    environ = {"SANDHERD_PROFILES": profiles, "SANDHERD_SANDBOX_MOUNTS": allowed}
+    if taken:
+        assert load(environ=environ).settings.profiles["usual"].mounts[0].source == source
+        return
+    with pytest.raises(ContractError, match=f"usual mounts {source}, which sandbox_mounts does not name") as raised:
+        load(environ=environ)
+    assert raised.value.problem.field == "profiles"
+
+
+@pytest.mark.parametrize("target", ["/", "//", "data", "/sandherd/state", "/opt/sandherd", "/proc/x", "/a/../sandherd"])
+def test_nothing_is_mounted_over_what_a_sandbox_lives_by(target: str) -> None:
+    """Neither over its root, its own folders, the worker, or what the kernel shows."""
+    profiles = json.dumps({"usual": {"mounts": [{"source": "data", "target": target}]}})
+    with pytest.raises(ContractError, match="profiles"):
+        load(environ={"SANDHERD_PROFILES": profiles, "SANDHERD_SANDBOX_MOUNTS": "data"})

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.commands import CommandHarness, Retry, SubmitTask, TaskSpec
-from sandherd.contracts.requests import Profile
+from sandherd.contracts.requests import Mount, Profile
 from sandherd.contracts.specs import Limits
 from sandherd.settings import Settings
 from spawner.resolving import Menu, Refusal
+from spawner.runtimes.contract import Capabilities, Isolation
 from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import Waiting, absent, circle
 from spawner.tasks.terms import Terms, terms_of
@@ -19,13 +20,21 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 SMALL = Limits(memory_mb=512)
 MENU = Menu.of(
     Settings(
-        profiles={"small": Profile(limits=SMALL, env={"LEVEL": "debug", "LANG": "C"}), "odd": Profile(runtime="moon")},
+        profiles={
+            "small": Profile(limits=SMALL, env={"LEVEL": "debug", "LANG": "C"}),
+            "odd": Profile(runtime="moon"),
+            "filled": Profile(mounts=(Mount(source="data", target="/data"),)),
+        },
         caps=Limits(memory_mb=4096, cpu_seconds=7200, open_files=2048, processes=1024),
         max_attempts=4,
         attempt_timeout=900,
         max_ttl=1000,
+        sandbox_mounts=frozenset({"data"}),
     ),
-    {"process", "other"},
+    {
+        "process": Capabilities(Isolation.NONE, "none", "none"),
+        "other": Capabilities(Isolation.PROVIDER, "provider", "provider", images=True, mounts=True),
+    },
 )
 
 
@@ -60,8 +69,15 @@ def test_what_is_left_out_comes_from_the_profile_and_then_from_the_settings() ->
     ("project", "submitted", "field", "says"),
     [
         ("p1", submit(runtime="docker"), "spec.runtime", "there is: other, process"),
-        ("p1", submit(profile="big"), "spec.profile", "there is: odd, small"),
+        ("p1", submit(profile="big"), "spec.profile", "there is: filled, odd, small"),
         ("p1", submit(profile="odd"), "spec.profile", "no runtime 'moon'"),
+        (
+            "p1",
+            submit(image="debian:12"),
+            "spec.image",
+            "a runtime that does; there is: other",
+        ),
+        ("p1", submit(profile="filled"), "spec.profile", "runtime process can't mount"),
         ("p1", submit(limits=Limits(memory_mb=8192)), "spec.limits.memory_mb", "at most 4096"),
         ("p1", submit(limits=Limits(processes=2000)), "spec.limits.processes", "at most 1024"),
         ("p1", submit(ttl_seconds=1001), "spec.ttl_seconds", "at most 1000"),
@@ -77,6 +93,11 @@ def test_what_can_not_be_had_is_refused_with_what_can(
     assert isinstance(refused, Refusal)
     assert refused.field == field
     assert says in refused.reason
+
+
+def test_what_a_runtime_can_do_is_had_from_it() -> None:
+    """An image, and what a profile mounts, where there is a runtime for that."""
+    assert given(submit(image="debian:12", profile="filled", runtime="other")).runtime == "other"
 
 
 def test_a_record_keeps_what_it_was_given() -> None:

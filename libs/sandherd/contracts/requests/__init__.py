@@ -17,6 +17,7 @@ from sandherd.contracts.requests.base import REQUESTS, Page, Reply, Request
 from sandherd.contracts.requests.catalogue import (
     Catalogue,
     ListRuntimes,
+    Mount,
     Orphan,
     Profile,
     Prune,
@@ -123,6 +124,7 @@ __all__ = [
     "ListRuntimes",
     "LiveSandboxes",
     "LiveTasks",
+    "Mount",
     "Orphan",
     "Output",
     "OutputChunk",

@@ -1,13 +1,60 @@
 """What can be asked for here: runtimes, profiles, harnesses, caps; and a look at what is really there."""
 
-from typing import ClassVar
+from collections.abc import Collection
+from pathlib import PurePosixPath
+from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from sandherd.contracts.harnesses import EnvName
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt, Count
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import Limits
+
+_KEPT_FREE: Final = ("/sandherd", "/opt/sandherd", "/proc", "/sys", "/dev")
+
+
+def _straight(path: str) -> str:
+    if ".." in PurePosixPath(path).parts:
+        raise ValueError("a path may not go back by '..'")
+    return path
+
+
+def _free(path: str) -> str:
+    """A place in a sandbox that is nobody's yet."""
+    place = PurePosixPath(path)
+    if str(place) in {"/", "//"} or any(place.is_relative_to(kept) for kept in _KEPT_FREE):
+        raise ValueError(f"nothing can be mounted there; keep clear of / and of {', '.join(_KEPT_FREE)}")
+    return path
+
+
+MountSource = Annotated[
+    str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127}|/[^\x00:,]+)$"), AfterValidator(_straight)
+]
+"""The name of a volume, or a folder of the host, from its root on."""
+
+
+class Mount(BaseModel):
+    """Something of the host's, or of an engine's, that a sandbox finds in a folder of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: MountSource
+    target: Annotated[str, StringConstraints(pattern=r"^/[^\x00:]+$"), AfterValidator(_straight), AfterValidator(_free)]
+    """The folder in the sandbox."""
+    read_only: bool = True
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of the host, and no volume."""
+        return self.source.startswith("/")
+
+    def is_within(self, allowed: Collection[str]) -> bool:
+        """Whether it is one of these, or lies below one of them."""
+        if not self.is_folder:
+            return self.source in allowed
+        return any(PurePosixPath(self.source).is_relative_to(one) for one in allowed if one.startswith("/"))
 
 
 class RuntimeView(BaseModel):
@@ -35,6 +82,10 @@ class Profile(BaseModel):
     limits: Limits | None = None
     env: dict[str, str] = Field(default_factory=dict)
     """Variables for every sandbox of it; nothing secret."""
+    forward_env: frozenset[EnvName] = Field(default=frozenset(), exclude_if=lambda names: not names)
+    """Names of the spawner's own variables that every sandbox of it gets, as secrets."""
+    mounts: tuple[Mount, ...] = Field(default=(), exclude_if=lambda mounts: not mounts)
+    """What every sandbox of it finds beside its own; the herd's settings say what may be mounted at all."""
     warm: Count = 0
     """How many sandboxes of it are kept started, for tasks to take."""
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sandherd.bus.identity.material import SpawnerKeys
 from sandherd.settings import Settings
-from spawner.runtimes.contract import Runtime
+from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 
 
@@ -16,7 +16,8 @@ async def open_runtimes(settings: Settings, worker: tuple[str, ...] = WORKER) ->
     async with AsyncExitStack() as stack:
         opened = []
         for name in sorted(settings.runtimes_used):
-            runtime = await (_process(settings, worker) if name == "process" else _OPEN[name](settings, herd(settings)))
+            local = name == "process"
+            runtime = await (_process(settings, worker) if local else _opening(name)(settings, herd(settings)))
             stack.push_async_callback(runtime.close)
             opened.append(runtime)
         stack.pop_all()
@@ -28,6 +29,13 @@ def herd(settings: Settings) -> str:
     if settings.identity_dir is None:
         return _digest(str(settings.home.resolve()))
     return _digest(str(SpawnerKeys.read(settings.identity_dir).account["sub"]))
+
+
+def _opening(name: str) -> Callable[[Settings, str], Awaitable[Runtime]]:
+    if name not in _OPEN:
+        known = ", ".join(sorted({"process", *_OPEN}))
+        raise RuntimeFailedError(RuntimeFault.REFUSED, f"there is no runtime {name!r}; there is: {known}")
+    return _OPEN[name]
 
 
 def _digest(text: str) -> str:

@@ -1,6 +1,6 @@
 """What the spawner asks of a runtime, and what a runtime may answer. Nothing else drives one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from sandherd.contracts.commands import Limits, SandboxSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.offers import Previous
+from sandherd.contracts.requests import Mount
 
 _USAGE: Final = 2
 _NOT_STARTED: Final = 7
@@ -65,6 +66,7 @@ class SandboxPlan:
     spec: SandboxSpec
     """A `TaskSpec` where there is a task."""
     limits: Limits
+    mounts: Sequence[Mount] = ()
     previous: Previous | None = None
     max_work_bytes: int = 0
     """The largest archive of its work tree that is put by if the attempt fails."""
@@ -141,6 +143,10 @@ class Capabilities:
     can_pause: bool = False
     can_prepare: bool = False
     """Whether it can start sandboxes beforehand, for the pool."""
+    images: bool = False
+    """Whether it makes sandboxes of images, or of snapshots."""
+    mounts: bool = False
+    """Whether a sandbox may find there what its profile mounts."""
 
 
 class Runtime(Protocol):
@@ -196,3 +202,8 @@ class Runtime(Protocol):
 
     async def close(self) -> None:
         """Let go of everything; sandboxes live on."""
+
+
+def able(runtimes: Mapping[str, Runtime]) -> dict[str, Capabilities]:
+    """What each of these can do here."""
+    return {name: runtime.capabilities for name, runtime in runtimes.items()}

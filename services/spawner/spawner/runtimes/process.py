@@ -27,7 +27,7 @@ from spawner.runtimes.ending import Ending
 from spawner.runtimes.freezing import Freezing
 from spawner.runtimes.layout import Layout, Place, Run
 from spawner.runtimes.processes import ProcessId
-from spawner.runtimes.starting import Start, Starting
+from spawner.runtimes.starting import Start, Starting, refuse_image
 
 _CLAIM_SECONDS: Final = 5.0
 _LOOK_AGAIN: Final = 0.005
@@ -81,6 +81,7 @@ class ProcessRuntime:
 
     async def create(self, plan: SandboxPlan) -> None:
         """Make the sandbox and start its worker, or tell one that waits to begin, unless that was done."""
+        refuse_image(plan)
         place = self.layout.place(plan.unit)
         await asyncio.to_thread(self.starting.furnish, place, plan)
         if place.warm.exists():

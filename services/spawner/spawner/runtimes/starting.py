@@ -9,6 +9,16 @@ from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxP
 from spawner.runtimes.layout import Place, Run
 
 
+def refuse_image(plan: SandboxPlan) -> None:
+    """Raise `RuntimeFailedError` for a sandbox that is to be made of an image: here it would see this host's files."""
+    if plan.spec.image:
+        raise RuntimeFailedError(
+            RuntimeFault.REFUSED,
+            f"runtime process makes no sandboxes of images, and {plan.spec.image} is one: leave it out, "
+            "or name a runtime that does, as docker",
+        )
+
+
 @dataclass(frozen=True)
 class Start:
     """What is the run's own: the limits, the variables, and the words behind the worker's command."""

@@ -1,14 +1,23 @@
 """From a sandbox's record and its task to what a runtime is given."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final, Self
 
+from sandherd.contracts.requests import Profile
+from sandherd.contracts.specs import SandboxSpec
+from sandherd.settings import Settings
 from spawner.records.store import Held
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.sandboxes.credentials import Mint
 from spawner.sandboxes.decisions import JOINER_MARGIN, joiner_end
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
+
+_MIB: Final = 1024 * 1024
+_JOINER_LONGER: Final = 3600.0
+"""How much longer than the oldest sandbox a joiner's credential lives: to recover what one has left."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,25 @@ class Plans:
     joiner_life: float
     """Of a sandbox that has no end of its own."""
     max_work_bytes: int = 0
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    forwarded: Collection[str] = ()
+    """Names of the spawner's own variables that every sandbox gets."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """The spawner's own variables."""
+
+    @classmethod
+    def of(cls, settings: Settings, own: Mapping[str, str]) -> Self:
+        """What these settings and the spawner's own variables come to."""
+        return cls(
+            nats_url=settings.nats_url,
+            heartbeat_interval=settings.heartbeat_interval,
+            stop_grace=settings.stop_grace,
+            joiner_life=settings.max_age + _JOINER_LONGER,
+            max_work_bytes=settings.max_work_mb * _MIB,
+            profiles=settings.profiles,
+            forwarded=settings.forward_env,
+            own=own,
+        )
 
     def make(self, held: Held[SandboxRecord], task: TaskRecord | None, minter: Mint, now: datetime) -> SandboxPlan:
         """All that a runtime needs for this sandbox. Raises `RuntimeFailedError` if its task is gone."""
@@ -35,8 +63,9 @@ class Plans:
             task=sandbox.task,
             attempt=sandbox.attempt,
             fence=sandbox.fence_of(held.revision),
-            spec=spec,
+            spec=self._with_own(spec),
             limits=sandbox.limits,
+            mounts=self._profile(spec).mounts,
             previous=sandbox.previous,
             max_work_bytes=self.max_work_bytes,
             joiner=minter.mint_joiner(sandbox.project, sandbox.sandbox, self._joiner_life(sandbox, now)),
@@ -45,6 +74,18 @@ class Plans:
             stop_grace=self.stop_grace,
             traceparent=sandbox.traceparent,
         )
+
+    def _profile(self, spec: SandboxSpec) -> Profile:
+        """As it is now: what was mounted or forwarded once and is not any more, is not."""
+        return self.profiles.get(spec.profile or "", Profile())
+
+    def _with_own(self, spec: SandboxSpec) -> SandboxSpec:
+        """The spec with what is forwarded. That is in no record and in no event: it goes into the sandbox alone."""
+        names = {*self.forwarded, *self._profile(spec).forward_env} - spec.env.keys()
+        given = {name: self.own[name] for name in sorted(names) if name in self.own}
+        if not given:
+            return spec
+        return spec.model_copy(update={"env": {**given, **spec.env}, "secret_env": spec.secret_env | given.keys()})
 
     def _joiner_life(self, sandbox: SandboxRecord, now: datetime) -> float:
         """As long as the sandbox may live, and a while to recover it; that while also for one whose time is over."""

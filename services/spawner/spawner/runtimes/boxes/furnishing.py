@@ -58,4 +58,5 @@ def box(plan: SandboxPlan, herd: str) -> BoxSpec:
         files=files(plan),
         limits=plan.limits,
         stop_grace=plan.stop_grace,
+        mounts=plan.mounts,
     )

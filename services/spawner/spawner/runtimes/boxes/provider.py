@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
 
 
@@ -110,6 +111,8 @@ class BoxSpec:
     limits: Limits
     stop_grace: float
     ports: Sequence[int] = ()
+    mounts: Sequence[Mount] = ()
+    """Only for a provider that has the ability."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class Abilities:
     ports: bool = False
     memory_limit: bool = True
     process_limit: bool = True
+    mounts: bool = False
 
 
 class Provider(Protocol):

@@ -39,6 +39,8 @@ class BoxRuntime:
             memory="provider" if able.memory_limit else "none",
             processes="provider" if able.process_limit else "none",
             can_pause=able.pause,
+            images=True,
+            mounts=able.mounts,
         )
         self._provider = provider
         self._herd = herd

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from sandherd.contracts.requests import Mount
 from spawner.runtimes.boxes.bundle import WORKER
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd
@@ -65,7 +66,7 @@ def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
         "ReadonlyRootfs": kind.read_only,
         "Tmpfs": {"/tmp": "rw,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
         "Ulimits": [{"Name": "nofile", "Soft": spec.limits.open_files, "Hard": spec.limits.open_files}],
-        "Mounts": [{"Type": "volume", "Target": ROOT}, *_workers(worker)],
+        "Mounts": [{"Type": "volume", "Target": ROOT}, *_workers(worker), *map(_mount, spec.mounts)],
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
@@ -73,6 +74,11 @@ def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
 
 def _workers(volume: str | None) -> list[dict[str, Any]]:
     return [{"Type": "volume", "Source": volume, "Target": WORKER, "ReadOnly": True}] if volume else []
+
+
+def _mount(one: Mount) -> dict[str, Any]:
+    kind = "bind" if one.is_folder else "volume"
+    return {"Type": kind, "Source": one.source, "Target": one.target, "ReadOnly": one.read_only}
 
 
 def box(shown: Mapping[str, Any]) -> Box:

@@ -37,7 +37,7 @@ class Engine:
     """One Docker Engine. `docker` is closed with it."""
 
     name = "docker"
-    abilities = Abilities(pause=True)
+    abilities = Abilities(pause=True, mounts=True)
 
     def __init__(self, docker: Docker, kind: Kind, bundled: bytes | None = None) -> None:
         self._docker = docker
