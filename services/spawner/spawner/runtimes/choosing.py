@@ -52,5 +52,11 @@ async def _docker(settings: Settings, name: str) -> Runtime:
     return await open_docker(settings, name)
 
 
-_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {"docker": _docker}
+async def _remote(settings: Settings, name: str) -> Runtime:
+    from spawner.runtimes.remote.opening import open_remote
+
+    return await open_remote(settings, name)
+
+
+_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {"docker": _docker, "remote": _remote}
 """Each loads its vendor's library only where it is wanted."""

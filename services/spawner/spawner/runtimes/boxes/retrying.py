@@ -34,7 +34,7 @@ def wait_before_next(tried: int, error: ProviderError, patience: Patience, chanc
     """
     if tried >= patience.tries:
         return None
-    growing = min(patience.longest, patience.first * 2 ** (tried - 1))
+    growing: float = min(patience.longest, patience.first * 2.0 ** (tried - 1))
     if error.fault is ProviderFault.RATE_LIMITED and error.wait is not None:
         wait = error.wait + chance * patience.first
         return wait if error.wait <= patience.longest else None
