@@ -14,10 +14,12 @@ from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, SANDBOX, STAT
 from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, File, Provider, Ran
 from spawner.runtimes.docker.containers import Kind
 from spawner.runtimes.docker.engine import Engine
+from tests.doubles.remote.opening import open_remote, remote_double
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 
-PROVIDERS = ("docker",)
+__all__ = ["open_remote", "remote_double"]  # fixtures that stand where their doubles do
+PROVIDERS = ("docker", "remote")
 WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 
 

@@ -1,14 +1,18 @@
 """Opening the remote runtime: the Runtime API is asked for its list, once, so that a wrong key is found now."""
 
+from typing import Final
+
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError
+from spawner.runtimes.boxes.retrying import USUAL
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.remote.bringing import Kind
 from spawner.runtimes.remote.calls import Http, RuntimeApi
 from spawner.runtimes.remote.provider import Remote
 
+PATIENCE: Final = USUAL
 _log = logs.get("runtime.remote")
 
 
@@ -16,7 +20,7 @@ async def open_remote(settings: Settings, herd: str) -> BoxRuntime:
     """The runtime. Raises `RuntimeFailedError` where a setting is missing, or the Runtime API takes no call."""
     url, key, kind = _told(settings, herd)
     http = Http(settings.remote_api_timeout)
-    api = RuntimeApi(http, url, key)
+    api = RuntimeApi(http, url, key, PATIENCE)
     try:
         there = await api.all()
     except ProviderError as error:
@@ -48,5 +52,6 @@ def _told(settings: Settings, herd: str) -> tuple[str, str, Kind]:
         keep_alive=settings.remote_keep_alive,
         init_timeout=settings.remote_init_timeout,
         herd=herd,
+        patience=PATIENCE,
     )
     return url, key, kind
