@@ -52,13 +52,14 @@ class Machine:
         self.port = _free_port()
         self._make()
         groups = self._groups.make(self._name, GroupLimits(memory_bytes=self._memory, processes=512))
-        self._process = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", _START, "sh", *self._line(command, env)),
-            env={"PATH": os.defpath, "GROUPS_OF": " ".join(map(str, groups))},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=(self._folder / "log").open("ab"),
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        with (self._folder / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *("/bin/sh", "-c", _START, "sh", *self._line(command, env)),
+                env={"PATH": os.defpath, "GROUPS_OF": " ".join(map(str, groups))},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     async def answers(self) -> bool:
         """Whether its agent server does."""
@@ -75,19 +76,21 @@ class Machine:
 
     async def end(self, *, wipe: bool = False) -> None:
         """End every process in it; its files stay unless they are wiped."""
-        if self._process is None:
-            return
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+        if self._process is not None:
+            await self._end(self._process)
+        if wipe:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
         async with asyncio.timeout(30):
             while members := self._groups.members(self._name):
                 for pid in members:
                     _kill(pid)
                 await asyncio.sleep(0.02)  # the kernel tells nobody when they are gone
         self._process = None
-        if wipe:
-            shutil.rmtree(self.root, ignore_errors=True)
 
     async def remove(self) -> None:
         """End everything, and leave no file and no group."""

@@ -1,5 +1,6 @@
 """The double's routes: the Runtime API's own, and the way in to each agent server."""
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -125,7 +126,7 @@ class _Routes:
             async with (
                 aiohttp.ClientSession(timeout=wait, auto_decompress=False) as session,
                 session.request(
-                    request.method, url, params=request.query, headers=headers, data=await request.read()
+                    request.method, url, params=request.query, headers=headers, data=io.BytesIO(await request.read())
                 ) as answer,
             ):
                 kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}

@@ -1,6 +1,7 @@
 """The double itself: its agent server does what the real one does, and the SDK's own client can't tell it apart."""
 
 import asyncio
+import io
 import json
 import os
 import shlex
@@ -62,7 +63,7 @@ class Server:
     async def upload(self, path: str, content: bytes) -> tuple[int, bytes]:
         """Write a file."""
         form = aiohttp.FormData()
-        form.add_field("file", content, filename="file")
+        form.add_field("file", io.BytesIO(content), filename="file")
         return await self.ask("POST", "api/file/upload", params={"path": path}, data=form)
 
 

@@ -13,7 +13,7 @@ from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, Command, Fil
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.remote.opening import open_remote as open_runtime
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
-from tests.doubles.remote.opening import remote
+from tests.doubles.remote.opening import PATIENCE, remote
 from tests.integration.runtimes.conftest import WAITS, Boxes
 
 WORK = f"{ROOT}/work"
@@ -339,7 +339,7 @@ async def test_what_can_not_be_opened_says_what_to_set(
     remote_double: Double, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], says: str
 ) -> None:
     """At the spawner's start, not with the first sandbox; no key is in it."""
-    monkeypatch.setattr("spawner.runtimes.remote.opening.PATIENCE", remote(remote_double)._kind.patience)
+    monkeypatch.setattr("spawner.runtimes.remote.opening.PATIENCE", PATIENCE)
     usual = {"remote_api_url": remote_double.url, "remote_api_key": KEY, "sandbox_image": IMAGE, "runtime": "remote"}
     with pytest.raises(RuntimeFailedError, match=says) as caught:
         await open_runtime(Settings(**{**usual, **given}), "0123456789abcdef")

@@ -24,12 +24,13 @@ forebears() { # process $1 and those above it: the agent server
 }
 
 ours() { # every process that is neither the agent server's nor one of these scripts
+  all=$(echo /proc/[0-9]*)
   apart=' '
-  for found in $(grep -lsa sandherd-control /proc/[0-9]*/cmdline); do
+  for found in $(grep -lsa sandherd-control /proc/[0-9]*/cmdline); do # later: what began meanwhile is in none of both
     found=${found#/proc/}
     apart="$apart$(field_of "${found%/cmdline}" 4) "
   done
-  for found in /proc/[0-9]*; do
+  for found in $all; do
     found=${found#/proc/}
     case " $server" in *" $found "*) continue ;; esac
     set -- $(fields_of "$found")
@@ -39,11 +40,18 @@ ours() { # every process that is neither the agent server's nor one of these scr
   done
 }
 
+surely_ours() { # what the agent server has just forked is its own for a moment, before it becomes one of these scripts
+  first=" $(ours)"
+  for sure in $(ours); do
+    case "$first" in *" $sure "*) printf '%s ' "$sure" ;; esac
+  done
+}
+
 send() { # a signal to all of them, until none is left that it has not reached; $2: the states that it leads to
   tries=50
   while [ $tries -gt 0 ]; do
     left=
-    for pid in $(ours); do
+    for pid in $(surely_ours); do
       case "$2" in *"$(field_of "$pid" 1)"*) continue ;; esac
       left="$left $pid"
     done
@@ -58,9 +66,11 @@ write() { # $1 is a file's whole content, at once
   printf '%s\n' "$2" >"$run/$1.new" && mv "$run/$1.new" "$run/$1"
 }
 
-kept() { # whether somebody looks after the program
+kept() { # whether somebody looks after the program; after a restart another process may have the number
   [ -s $run/keeper ] || return 1
-  case "$(field_of "$(cat $run/keeper)" 1)" in '' | Z | X) return 1 ;; esac
+  read -r pid born <$run/keeper
+  case "$(field_of "$pid" 1)" in '' | Z | X) return 1 ;; esac
+  [ "$(field_of "$pid" 20)" = "$born" ] && grep -qsa sandherd-control "/proc/$pid/cmdline"
 }
 
 killed_for_memory() {
@@ -79,6 +89,24 @@ until_ended() { # for $1 twentieths of a second
   left=$1
   while [ ! -e $run/end ] && [ "$left" -gt 0 ]; do
     kept || return 0
+    sleep 0.05
+    left=$((left - 1))
+  done
+}
+
+heeds() { # whether process $1 catches, blocks or ignores SIGTERM: bit 14
+  while read -r name mask; do
+    case "$name" in SigBlk: | SigIgn: | SigCgt:) ;; *) continue ;; esac
+    mask=${mask%???}
+    case "${mask#"${mask%?}"}" in [4-7c-f]) return 0 ;; esac
+  done <"/proc/$1/status"
+  return 1
+} 2>/dev/null
+
+until_heeding() { # a program that has just begun is given a second to be ready for its end, as a container's first is
+  left=20
+  while [ ! -e $run/end ] && [ $left -gt 0 ]; do
+    [ -s $run/pid ] && heeds "$(cat $run/pid)" && return 0
     sleep 0.05
     left=$((left - 1))
   done
@@ -116,10 +144,10 @@ launch() { # the program, unless it was started before ($1 = first) or runs ($1 
   flock 9
   [ "$1" = first ] && [ -e $run/runs ] && exit 0
   [ ! -e $run/end ] && kept && exit 0
-  rm -f $run/end $run/frozen $run/keeper
+  rm -f $run/end $run/frozen $run/keeper $run/pid
   write runs $(($(cat $run/runs 2>/dev/null || echo 0) + 1))
   setsid /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control keep "$(forebears $PPID)" </dev/null >/dev/null 2>&1 9>&- &
-  write keeper $!
+  write keeper "$! $(field_of $! 20)"
 }
 
 keep() { # start the program, and write down how it ended
@@ -136,18 +164,21 @@ keep() { # start the program, and write down how it ended
   [ "$(killed_for_memory)" = "$before" ] && write end $code || write end "$code memory"
 }
 
-look() {
+look() { # the keeper first: when it is gone, the end is written
   cd $run 2>/dev/null || exit 0
+  exec 9>>lock
+  flock -s 9
+  kept && echo kept
   for name in made runs end; do [ -s $name ] && echo "$name $(cat $name)"; done
   [ -s labels ] && echo "labels $(head -n 1 labels)"
   for name in frozen aside; do [ -e $name ] && echo "$name"; done
   [ -s said ] && echo "said $(tail -n 1 said | head -c 500 | tr -d '\0')"
-  kept && echo kept
   true
 }
 
 stop() { # $1 twentieths of a second of grace
   kept || exit 0
+  until_heeding
   kill -TERM "$(cat $run/pid)" 2>/dev/null
   until_ended "$1"
   [ -e $run/end ] || send KILL ''

@@ -1,5 +1,6 @@
 """Asking over HTTP: the Runtime API by its account's key, and the agent server in a box by that box's own."""
 
+import io
 import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -183,7 +184,7 @@ class AgentServer:
 
         async def sent() -> bytes:
             form = aiohttp.FormData()
-            form.add_field("file", content, filename="file", content_type="application/octet-stream")
+            form.add_field("file", io.BytesIO(content), filename="file", content_type="application/octet-stream")
             url = f"{self._url}/api/file/upload"
             return await self._http.ask(what, "POST", url, self._key, params={"path": path}, data=form)
 
