@@ -78,6 +78,8 @@ class Double:
     """So many of the next runtimes wait for an image that can't be pulled."""
     remembers_stopped: bool = False
     """Whether a session is still known once its runtime was stopped; both are seen."""
+    direct: bool = False
+    """Whether each runtime has a host of its own and not only a path; the SDK's client knows no paths."""
     step_mib: int = 4096
     real: tuple[Path, Path] | None = None
     """The Python and the packages of a real agent server, for all pods."""
@@ -192,6 +194,9 @@ class Double:
 
     async def _becoming_ready(self, pod: Pod) -> None:
         while not await pod.machine.answers():
+            if not pod.machine.runs:
+                pod.pod_status = "crashloopbackoff"
+                return
             await asyncio.sleep(0.02)  # another process: nothing here is told of it
         pod.status, pod.pod_status = "running", "ready"
 

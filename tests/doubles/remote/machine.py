@@ -49,7 +49,7 @@ class Machine:
 
     async def start(self, command: str, env: dict[str, str]) -> None:
         """Start it; its agent server answers a moment later."""
-        self.port = _free_port()
+        self.port = self.port or _free_port()
         self._make()
         groups = self._groups.make(self._name, GroupLimits(memory_bytes=self._memory, processes=512))
         with (self._folder / "log").open("ab") as log:
@@ -137,9 +137,11 @@ class Machine:
         ]
 
     def _bound(self) -> list[str]:
-        real = [self._real[0].parent.parent, self._real[0].resolve().parent.parent, self._real[1]] if self._real else []
-        found = [Path("/usr"), Path("/lib64"), Path(sys.base_prefix), *real, *(path.resolve() for path in real)]
-        return [str(path) for path in dict.fromkeys(found) if path == path.resolve() and path.exists()]
+        found = [path for path in ("/usr", "/lib64", sys.base_prefix) if not Path(path).is_symlink()]
+        if self._real:
+            python, packages = self._real
+            found += [str(python.parent.parent), str(python.resolve().parent.parent), str(packages)]
+        return [path for path in dict.fromkeys(found) if Path(path).exists()]
 
     def _counters(self) -> list[str]:
         """Where a container sees what its memory did."""

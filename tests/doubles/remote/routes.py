@@ -138,7 +138,7 @@ class _Routes:
         return {
             "runtime_id": pod.id,
             "session_id": pod.asked["session_id"],
-            "url": f"{self._double.url}/sandbox/{pod.id}",
+            "url": pod.machine.url if self._double.direct else f"{self._double.url}/sandbox/{pod.id}",
             "session_api_key": pod.key,
             "status": pod.status,
             "pod_status": pod.pod_status,

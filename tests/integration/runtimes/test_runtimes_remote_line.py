@@ -30,7 +30,7 @@ async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
 
 def spawner(herd: Broker, double: Double, home: Path, **values: Any) -> Service:
     """A spawner as a user has it who has set these."""
-    given = {"home": home, "runtime": "remote", "remote_api_key": KEY, "remote_api_url": double.url}
+    given: dict[str, Any] = {"home": home, "runtime": "remote", "remote_api_key": KEY, "remote_api_url": double.url}
     given |= {"sandbox_image": IMAGE, "check_interval": 0.2, "stop_grace": 5, "max_attempts": 1} | values
     return compose(herd.settings(Principal.SPAWNER, **given))
 
