@@ -79,13 +79,18 @@ docs: install ## Write the documents that are made from the code.
 # Twice as many at once as there are cores: most of what is tested waits for other processes.
 AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
 .PHONY: test
-test: toolchains check ## All tests: what CI runs.
+test: toolchains engines check ## All tests: what CI runs.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup tests
 
 # Begun before the checks, as it mostly waits for the network; a test that needs one waits for it, or tries itself.
 .PHONY: toolchains
 toolchains: install
 	@mkdir -p build; $(uv_like_pip); $(BIN)/python -m tests.drivers.toolchains >build/toolchains.log 2>&1 &
+
+# The same for a real Docker Engine of the tests' own: Debian's packages, and an image of Debian made by debootstrap.
+.PHONY: engines
+engines: install
+	@mkdir -p build; $(BIN)/python -m tests.engines.docker >build/engines.log 2>&1 &
 
 HISTORIES ?= 3000
 .PHONY: histories

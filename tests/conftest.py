@@ -2,8 +2,10 @@
 
 import asyncio
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +15,7 @@ import pytest
 from event_ingest.migrating import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
+from tests.engines.docker import Engine as DockerEngine
 
 TEMPLATE = "template_history"
 
@@ -58,6 +61,20 @@ async def postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
     await postgres_server.create_database(name, TEMPLATE)
     yield postgres_server.url(name)
     await postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[DockerEngine]:
+    """A Docker Engine for the whole run: all that use it are in one group (`docker`), and so in one process.
+
+    Where none can be started its tests fail with that one line.
+    """
+    with ExitStack() as stack:
+        try:
+            engine = stack.enter_context(DockerEngine())
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+            pytest.fail(f"no Docker Engine can be started here: {error}", pytrace=False)
+        yield engine
 
 
 async def _start_with_template(server: PostgresServer) -> None:

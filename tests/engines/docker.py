@@ -1,4 +1,7 @@
-"""A real Docker Engine of the tests' own: Debian's, on a socket of its own, with a base image made by debootstrap."""
+"""A real Docker Engine of the tests' own: Debian's, on a socket of its own, with a base image made by debootstrap.
+
+`python -m tests.engines.docker` fetches and makes all of that, as `make test` has it done beside its first steps.
+"""
 
 import asyncio
 import os
@@ -32,6 +35,16 @@ class Engine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        try:
+            self.start()
+            asyncio.run(self._load())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def start(self) -> None:
+        """Start it, once more with what it had."""
         root = unpacked(*_PACKAGES)
         search = f"{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
         with (self._folder / "log").open("wb") as log:
@@ -42,18 +55,23 @@ class Engine:
                 stdout=log,
                 stderr=log,
             )
-        try:
-            asyncio.run(self._until_ready())
-            asyncio.run(self._load())
-        except BaseException:
-            self._end()
-            raise
-        return self
+        asyncio.run(self._until_ready())
+
+    @property
+    def command(self) -> Path:
+        """Debian's `docker`."""
+        return unpacked(*_PACKAGES) / "usr" / "bin" / "docker"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+
+    def stop(self) -> None:
+        """End it in order, as a machine that shuts down does."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(30)
 
     def kill(self) -> None:
         """End the engine at once, as a crash would; its containers go on without it."""
@@ -150,3 +168,8 @@ async def _import(docker: Docker, archive: Path) -> None:
             "images/create", "POST", params={"fromSrc": "-", "repo": name, "tag": tag}, data=content
         ) as answer:
             await answer.read()
+
+
+if __name__ == "__main__":
+    unpacked(*_PACKAGES)
+    base()

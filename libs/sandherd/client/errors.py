@@ -18,6 +18,7 @@ NAME_REMEDY: Final = "copy it from `sandherd tasks list` or `sandherd sandboxes 
 
 _REFUSED_REMEDIES: Final = {
     "spec.runtime": "name another one with --runtime, as `sandherd runtimes` lists them",
+    "spec.image": "leave --image out, or name a runtime of images with --runtime",
     "spec.profile": "name another one with --profile, as `sandherd runtimes` lists them",
     "spec.depends_on": "submit what it waits for first, and name it as `sandherd tasks list` does",
     "spec.resume": "fork it with --fork, or name another task with --resume",

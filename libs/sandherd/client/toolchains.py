@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +76,11 @@ def install(
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return directory / kind / "bin" / "python"
+
+
+def run_uv(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
+    """Have uv do something, asked of the index that pip asks. Raises `HerdError` with its last words."""
+    _run([_uv(environ), *words], _like_pip(environ))
 
 
 def _replace(fresh: Path, target: Path) -> None:

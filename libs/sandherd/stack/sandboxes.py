@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
+from sandherd.bus.identity.material import Identity
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
 from sandherd.stack.child import Child, Command
@@ -31,7 +33,8 @@ async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
 
     Their spawner must have ended, or it would make others in their place.
     """
-    if not home.sandboxes.is_dir() or not any(home.sandboxes.iterdir()):
+    here = home.sandboxes.is_dir() and any(home.sandboxes.iterdir())
+    if not here and not _elsewhere(outer):
         return True
     try:
         child = _program(home, outer)
@@ -49,11 +52,24 @@ async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
     return child.status == 0
 
 
+def _elsewhere(outer: Mapping[str, str]) -> bool:
+    """Whether there may be sandboxes that leave nothing in the home: an engine's, or a provider's."""
+    try:
+        return load(environ=outer).settings.runtimes_used != {"process"}
+    except ContractError:
+        return False
+
+
 def _program(home: Home, outer: Mapping[str, str]) -> Child:
     command = Command(
         arguments=[find_program(_PROGRAM)],
         log=home.logs / "spawner.log",
-        environment={**outer, "SANDHERD_HOME": str(home.path)},
+        environment={**outer, "SANDHERD_HOME": str(home.path), "SANDHERD_IDENTITY_DIR": str(_identity(home))},
         linked=False,
     )
     return Child(command)
+
+
+def _identity(home: Home) -> Path:
+    """Whose sandboxes they are: at a provider they are marked with the herd's account."""
+    return Identity(home.path / "identity").spawner

@@ -51,6 +51,8 @@ class Assignment:
     log_level: str
     lost_signal: int | None
     """The signal that ended the worker that is made up for, if the runtime knows it."""
+    lost_for_memory: bool
+    """Whether it was the kernel, for want of memory."""
     cgroup: Path | None
     """The sandbox's control group, if the runtime shows it."""
     toolchains: Path | None
@@ -81,6 +83,7 @@ class Assignment:
             max_work_bytes=_bytes(environ, "SANDHERD_MAX_WORK_BYTES", _WORK_BYTES),
             spool_limit=int(_number(environ, "SANDHERD_SPOOL_MB", _SPOOL_MB) * _MIB),
             log_level=environ.get("SANDHERD_LOG_LEVEL", "info"),
+            lost_for_memory=bool(environ.get("SANDHERD_LOST_FOR_MEMORY")),
             lost_signal=int(_number(environ, "SANDHERD_LOST_SIGNAL", 0)) or None,
             cgroup=_path(environ, "SANDHERD_CGROUP"),
             toolchains=_path(environ, "SANDHERD_TOOLCHAINS"),

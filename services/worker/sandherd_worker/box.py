@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from sandherd_worker import oom
 from sandherd_worker.exits import ExitCode
 from sandherd_worker.warm import ENVIRONMENT, WarmError, read_environment
 
@@ -32,11 +33,20 @@ def main() -> int:
         sys.stderr.write(f"sandherd-box: {error}\n")
         return ExitCode.USAGE
     environ, first = surroundings(given, os.environ), Life()
+    killed = _kills(environ)
     code = first.run(environ, recovering=again)
     if code not in _NOTHING_LEFT and not again and not first.asked_to_end:
         lost = {"SANDHERD_LOST_SIGNAL": str(-code)} if code < 0 else {}
+        if code == -signal.SIGKILL and _kills(environ) > killed:
+            lost["SANDHERD_LOST_FOR_MEMORY"] = "1"
         code = Life().run(environ | lost, recovering=True)
     return 128 - code if code < 0 else code
+
+
+def _kills(environ: Mapping[str, str]) -> int:
+    """How often the kernel has killed here for want of memory; 0 where that is not shown."""
+    group = environ.get("SANDHERD_CGROUP")
+    return (oom.kills(Path(group)) or 0) if group else 0
 
 
 def surroundings(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ async def recover(who: Assignment, spool: Spool, emitter: Emitter, stop: Stop) -
     for damage in spool.damage:
         _log.warning("a torn end was cut off; nothing that was promised was in it", damage=damage)
         await emitter.emit(AgentError(error=f"the spool had a torn end: {damage}", phase="recovery"), last_words=True)
-    lost = loss(who.lost_signal)
+    lost = loss(who.lost_signal, memory=who.lost_for_memory)
     for command in unfinished(who.state_dir):
         await emitter.emit(AgentExecCompleted(exec_id=command, state="failed"), last_words=True)
     if who.task is not None:
@@ -49,11 +49,14 @@ async def _put_by(who: Assignment, spool: Spool, emitter: Emitter, stop: Stop) -
         _log.error("nothing is kept for the next attempt", error=str(error))
 
 
-def loss(signal: int | None) -> AgentFailed:
-    """The end of a task whose worker ended without one, by this signal if one is known.
+def loss(signal: int | None, *, memory: bool = False) -> AgentFailed:
+    """The end of a task whose worker ended without one, by this signal if one is known, and for want of memory.
 
     SIGTERM asks a worker to end. One that dies of it was not far enough to hear it, and was stopped all the same.
     """
     if signal == SIGTERM:
         return AgentFailed(error="it was stopped when its worker had only begun", error_type=STOPPED, signal=signal)
+    if memory:
+        told = "the kernel ended its worker for want of memory"
+        return AgentFailed(error=told, error_type="out_of_memory", signal=signal)
     return AgentFailed(error="the worker was lost", error_type=_LOST, signal=signal)

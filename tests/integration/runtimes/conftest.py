@@ -1,7 +1,7 @@
 """Every provider of boxes, each on the real thing or on a double that speaks as the real one does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -21,13 +21,6 @@ from tests.engines.docker import Engine as RealEngine
 __all__ = ["open_remote", "remote_double"]  # fixtures that stand where their doubles do
 PROVIDERS = ("docker", "remote")
 WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
-
-
-@pytest.fixture(scope="session")
-def docker_engine() -> Iterator[RealEngine]:
-    """A Docker Engine for the whole run of this process. Where none can be started this fails, and says why."""
-    with RealEngine() as engine:
-        yield engine
 
 
 class Boxes:

@@ -138,7 +138,7 @@ async def test_a_stranger_with_the_number_of_a_leftover_is_not_touched(tmp_path:
 async def test_what_ends_sandboxes_is_run_only_if_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, gone: bool
 ) -> None:
-    """It is told the home; if it fails, or is not installed, that is known: sandboxes may still run."""
+    """Or may be, elsewhere. It is told the home; if it fails, or is not installed, sandboxes may still run."""
     home, told = Home(tmp_path), tmp_path / "told"
     home.make()
     script = tmp_path / "sandherd-spawner-end"
@@ -149,6 +149,9 @@ async def test_what_ends_sandboxes_is_run_only_if_there_are_any(
     outer = {"PATH": "/usr/bin:/bin"}
     assert await end_sandboxes(home, outer)
     assert not told.exists()
+    assert await end_sandboxes(home, outer | {"SANDHERD_RUNTIME": "docker"}) is gone
+    assert told.exists() is (program is not None)
+    told.unlink(missing_ok=True)
     (home.sandboxes / "sbx-one").mkdir()
     assert await end_sandboxes(home, outer) is gone
     assert told.exists() is (program is not None)

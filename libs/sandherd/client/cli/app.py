@@ -12,6 +12,7 @@ from sandherd.client.cli import (
     doctor,
     giving,
     harnesses,
+    images,
     past,
     sandboxes,
     stack,
@@ -66,5 +67,6 @@ app.add_typer(approvals.app, name="approvals")
 app.command(epilog=past.AUDIT_EXAMPLE)(past.audit)
 app.add_typer(dead.app, name="dead")
 app.add_typer(harnesses.app, name="harness")
+app.add_typer(images.app, name="image")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)

@@ -22,6 +22,7 @@ ORPHANS = ("ORPHAN", "RUNTIME", "REMOVED")
 def sandbox_spec(
     *,
     runtime: str | None,
+    image: str | None,
     profile: str | None,
     ttl: str | None,
     files: Sequence[Path],
@@ -32,6 +33,7 @@ def sandbox_spec(
     secrets = variables(secret, os.environ)
     given: dict[str, Any] = {
         "runtime": runtime,
+        "image": image,
         "profile": profile,
         "ttl_seconds": None if ttl is None else seconds(ttl, "--ttl"),
         "env": variables(env, os.environ) | secrets,

@@ -75,6 +75,10 @@ Runtime = Annotated[
     str | None,
     typer.Option("--runtime", metavar="NAME", help="Where the sandbox is made; else where the herd is set to."),
 ]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="NAME", help="What it is made of, where a runtime makes them of images."),
+]
 Profile = Annotated[
     str | None, typer.Option("--profile", metavar="NAME", help="A named kind of sandbox; see `sandherd runtimes`.")
 ]

@@ -11,6 +11,7 @@ from sandherd.client.cli.options import (
     Env,
     Files,
     Format,
+    Image,
     Limit,
     Memory,
     Output,
@@ -71,6 +72,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     ctx: typer.Context,
     *,
     runtime: Runtime = None,
+    image: Image = None,
     profile: Profile = None,
     memory: Memory = None,
     ttl: Annotated[
@@ -94,7 +96,13 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     from sandherd.client.cli.talking import talk
 
     spec = making.sandbox_spec(
-        runtime=runtime, profile=profile, ttl=ttl, files=file or [], env=env or [], secret=secret_env or []
+        runtime=runtime,
+        image=image,
+        profile=profile,
+        ttl=ttl,
+        files=file or [],
+        env=env or [],
+        secret=secret_env or [],
     )
     work = making.create(spec, output, memory=memory_of(memory), wait=wait, timeout=timeout)
     return talk(ctx, work, project=project)

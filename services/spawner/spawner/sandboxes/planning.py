@@ -85,7 +85,9 @@ class Plans:
         given = {name: self.own[name] for name in sorted(names) if name in self.own}
         if not given:
             return spec
-        return spec.model_copy(update={"env": {**given, **spec.env}, "secret_env": spec.secret_env | given.keys()})
+        return spec.model_copy(
+            update={"env": {**given, **spec.env}, "secret_env": frozenset({*spec.secret_env, *given})}
+        )
 
     def _joiner_life(self, sandbox: SandboxRecord, now: datetime) -> float:
         """As long as the sandbox may live, and a while to recover it; that while also for one whose time is over."""

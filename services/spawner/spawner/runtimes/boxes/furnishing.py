@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from spawner.runtimes.boxes.bundle import WORKER
-from spawner.runtimes.boxes.provider import BoxSpec, File
+from spawner.runtimes.boxes.provider import BoxSpec, File, ProgramEnd
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.environment import Paths, variables
 
@@ -34,9 +34,11 @@ def labels(plan: SandboxPlan, herd: str) -> dict[str, str]:
     return {HERD: herd, SANDBOX: plan.sandbox, PROJECT: plan.project}
 
 
-def files(plan: SandboxPlan, *, lost: int | None = None) -> list[File]:
+def files(plan: SandboxPlan, *, lost: ProgramEnd | None = None) -> list[File]:
     """What the worker reads when it begins. `lost` is how the last one ended, for one that recovers."""
-    found = variables(plan, paths(), group=None, lost=lost)
+    found = variables(plan, paths(), group=None, lost=lost.code if lost else None)
+    if lost and lost.out_of_memory:
+        found["SANDHERD_LOST_FOR_MEMORY"] = "1"
     put = {
         "environment.json": json.dumps(found),
         "task.json": plan.spec.model_dump_json(),

@@ -80,6 +80,8 @@ class Box:
     problem: str = ""
     aside: bool = False
     """Whether it was set aside, for a person to look at."""
+    hollow: bool = False
+    """Whether only what it held is left: one that is made anew under its name finds all of that."""
 
     @property
     def alive(self) -> bool:

@@ -64,8 +64,10 @@ class BoxRuntime:
         box = await self._known(plan.unit)
         if box.alive:
             return
-        lost = box.end.code if box.end else None
-        await asked(self._provider.put(plan.unit, furnishing.files(self._seen_from_there(plan), lost=lost)))
+        if box.hollow:
+            await self.create(plan)
+            return
+        await asked(self._provider.put(plan.unit, furnishing.files(self._seen_from_there(plan), lost=box.end)))
         await asked(self._provider.start(plan.unit))
 
     async def pause(self, unit: str) -> None:

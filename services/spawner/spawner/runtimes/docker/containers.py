@@ -1,6 +1,7 @@
 """What the Docker Engine is told of a container, and what it says of one. All pure."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -21,6 +22,8 @@ _STATES: Final = {
     "removing": BoxState.REMOVING,
 }
 _NEVER: Final = "0001-01-01T00:00:00Z"
+_LONGEST: Final = 600
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 PREFIX: Final = "sandherd-"
 ASIDE: Final = "sandherd-kept-"
 
@@ -64,12 +67,23 @@ def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "ReadonlyRootfs": kind.read_only,
-        "Tmpfs": {"/tmp": "rw,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
-        "Ulimits": [{"Name": "nofile", "Soft": spec.limits.open_files, "Hard": spec.limits.open_files}],
-        "Mounts": [{"Type": "volume", "Target": ROOT}, *_workers(worker), *map(_mount, spec.mounts)],
+        "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
+        "Ulimits": [_ulimit("nofile", spec.limits.open_files), _ulimit("cpu", spec.limits.cpu_seconds)],
+        "Mounts": [_own(spec), *_workers(worker), *map(_mount, spec.mounts)],
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
+
+
+def _ulimit(name: str, value: int) -> dict[str, Any]:
+    """Of each process."""
+    return {"Name": name, "Soft": value, "Hard": value}
+
+
+def _own(spec: BoxSpec) -> dict[str, Any]:
+    """The volume with all that is the box's own. It has a name and labels: an engine that dies may leave it alone."""
+    options = {"Labels": dict(spec.labels)}
+    return {"Type": "volume", "Source": PREFIX + spec.name, "Target": ROOT, "VolumeOptions": options}
 
 
 def _workers(volume: str | None) -> list[dict[str, Any]]:
@@ -100,8 +114,28 @@ def box(shown: Mapping[str, Any]) -> Box:
     )
 
 
+def forsaken(volume: Mapping[str, Any]) -> Box:
+    """A box of which only the volume is there: its worker has begun, for all that is known."""
+    return Box(
+        name=str(volume["Name"]).removeprefix(PREFIX),
+        id=volume["Name"],
+        labels=volume.get("Labels") or {},
+        state=BoxState.FAILED,
+        created_at=datetime.fromisoformat(volume["CreatedAt"]),
+        runs=1,
+        problem="its container is gone",
+        hollow=True,
+    )
+
+
 def _end(state: Mapping[str, Any]) -> ProgramEnd:
     return ProgramEnd(state["ExitCode"], out_of_memory=bool(state.get("OOMKilled")), reason=state.get("Error") or "")
+
+
+def last_words(printed: Sequence[str]) -> str:
+    """What a program printed last, as one line for people: bounded, and nothing in it that moves a cursor."""
+    text = " / ".join(line for line in "".join(printed).splitlines() if line.strip())
+    return _CONTROL.sub("?", text)[-_LONGEST:]
 
 
 def moment(text: str) -> datetime:

@@ -1,15 +1,15 @@
 """The Docker Engine as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`."""
 
-import hashlib
 import io
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
+from aiodocker.volumes import DockerVolume
 
-from spawner.runtimes.boxes.bundle import COMPILE, WORKER, bundle
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import (
     Abilities,
@@ -22,14 +22,12 @@ from spawner.runtimes.boxes.provider import (
     Ran,
 )
 from spawner.runtimes.docker import archives, containers, executing
+from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import ASIDE, PREFIX, Kind
 from spawner.runtimes.docker.faults import faults
 
-_HAS_WORKER: Final = "dev.sandherd.worker"
-"""The label of an image that has the worker in it."""
-_COMPILING: Final = 120.0
-"""How long it may take to compile the worker once it was brought, in seconds."""
 _NOT_FOUND, _CONFLICT, _NOT_MODIFIED = 404, 409, 304
+_LAST_LINES: Final = 5
 _ENDS: Final = {"type": ["container"], "event": ["die", "destroy", "pause", "unpause", "start"]}
 
 
@@ -42,15 +40,14 @@ class Engine:
     def __init__(self, docker: Docker, kind: Kind, bundled: bytes | None = None) -> None:
         self._docker = docker
         self._kind = kind
-        self._bundled = bundled
-        self._brought: dict[str, str | None] = {}
+        self._bringing = Bringing(docker, bundled)
         uid, _, gid = kind.user.partition(":")
         self._owner = (int(uid), int(gid or uid))
 
     async def create(self, spec: BoxSpec) -> Box:
         """Make the container with its files, and start it. What a call before has left half done is gone on with."""
         box = await self.get(spec.name)
-        if box is None:
+        if box is None or box.hollow:
             with faults(f"making {spec.name}"):
                 await self._make(spec)
         elif box.runs:
@@ -66,20 +63,33 @@ class Engine:
         for called in (PREFIX, ASIDE):
             with faults(f"looking for {name}"):
                 try:
-                    return containers.box(await self._docker.containers.container(called + name).show())
+                    container = self._docker.containers.container(called + name)
+                    return await _with_last_words(container, containers.box(await container.show()))
                 except DockerError as error:
                     if error.status != _NOT_FOUND:
                         raise
-        return None
+        return await self._forsaken(name)
+
+    async def _forsaken(self, name: str) -> Box | None:
+        """A volume whose container somebody else has removed, or that an engine which died has left."""
+        with faults(f"looking for {name}"):
+            try:
+                return containers.forsaken(await DockerVolume(self._docker, PREFIX + name).show())
+            except DockerError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                return None
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
-        """All containers with these labels, one that is gone meanwhile left out."""
-        wanted = json.dumps({"label": [f"{key}={value}" for key, value in labels.items()]})
+        """All containers with these labels, one that is gone meanwhile left out; and volumes that have lost theirs."""
+        wanted = {"label": [f"{key}={value}" for key, value in labels.items()]}
         with faults("listing containers"):
-            found = await self._docker.containers.list(all="true", filters=wanted)
+            volumes = (await self._docker.volumes.list(filters=wanted))["Volumes"] or []
+            found = await self._docker.containers.list(all="true", filters=json.dumps(wanted))
         names = [str(one["Names"][0]).lstrip("/").removeprefix(ASIDE).removeprefix(PREFIX) for one in found]
         boxes = [await self.get(name) for name in names]
-        return [box for box in boxes if box]
+        alone = [containers.forsaken(one) for one in volumes if one["Name"].removeprefix(PREFIX) not in names]
+        return [*filter(None, boxes), *alone]
 
     async def start(self, name: str) -> None:
         """Start its program once more."""
@@ -104,6 +114,7 @@ class Engine:
         with faults(f"removing {name}"):
             for called in (PREFIX, ASIDE):
                 await _unless_gone(self._docker.containers.container(called + name).delete(force=True, v=True))
+            await _unless_gone(DockerVolume(self._docker, PREFIX + name).delete())
 
     async def set_aside(self, name: str) -> None:
         """Give it another name, by which every replica knows it."""
@@ -151,7 +162,7 @@ class Engine:
         """Another replica may be making it at the same moment; then it is that one."""
         image = spec.image or self._kind.image
         try:
-            told = containers.config(spec, self._kind, await self._worker_for(image))
+            told = containers.config(spec, self._kind, await self._bringing.volume_for(image))
             await self._docker.containers.create(told, name=PREFIX + spec.name)
         except DockerError as error:
             if error.status == _NOT_FOUND:
@@ -160,34 +171,6 @@ class Engine:
                 ) from error
             if error.status != _CONFLICT:
                 raise
-
-    async def _worker_for(self, image: str) -> str | None:
-        """The volume with the worker, brought to this engine once; None for an image that has its own."""
-        if image not in self._brought:
-            shown = await self._docker.images.inspect(image)
-            labels = (shown.get("Config") or {}).get("Labels") or {}
-            self._brought[image] = None if _HAS_WORKER in labels else await self._bring(image)
-        return self._brought[image]
-
-    async def _bring(self, image: str) -> str:
-        packed = bundle() if self._bundled is None else self._bundled
-        volume = f"sandherd-worker-{hashlib.sha256(packed).hexdigest()[:16]}"
-        mount = {"Type": "volume", "Source": volume, "Target": WORKER}
-        porter = await self._docker.containers.create(
-            {
-                "Image": image,
-                "Entrypoint": list(COMPILE),
-                "User": "0",
-                "HostConfig": {"Mounts": [mount], "NetworkMode": "none"},
-            }
-        )
-        try:
-            await porter.put_archive(WORKER, io.BytesIO(packed))
-            await porter.start()
-            await porter.wait(timeout=_COMPILING)
-        finally:
-            await porter.delete(force=True)
-        return volume
 
     # --- small things ------------------------------------------------------------------------------------------
 
@@ -210,6 +193,19 @@ class Engine:
         with faults(f"{'pausing' if frozen else 'resuming'} {name}"):
             container = self._of(name)
             await (container.pause() if frozen else container.unpause())
+
+
+async def _with_last_words(container: DockerContainer, box: Box) -> Box:
+    """The box; one that has failed with the last lines of what its program printed, where the engine says no more."""
+    if box.end is None or box.end.code == 0 or box.end.reason:
+        return box
+    try:
+        printed = await container.log(stdout=True, stderr=True, tail=_LAST_LINES)
+    except DockerError as error:
+        if error.status == _NOT_FOUND:
+            raise
+        return box  # a logging driver may keep nothing to read
+    return replace(box, end=replace(box.end, reason=containers.last_words(printed)))
 
 
 async def _unless_gone(answer: Any) -> None:

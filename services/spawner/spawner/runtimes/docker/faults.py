@@ -14,9 +14,11 @@ _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _SERVER: Final = 500
 _FULL: Final = re.compile(r"no space left on device|disk quota exceeded|cannot allocate memory", re.IGNORECASE)
+_NO_NETWORK: Final = re.compile(r"network \S+ not found|could not find a network", re.IGNORECASE)
+"""What it says when a container is started that was made for a network that is not there: with 404."""
 _WRONG: Final = re.compile(
-    r"executable file not found|no such file or directory|permission denied|invalid|not supported|network .* not found"
-    r"|unable to find user|exec format error",
+    r"executable file not found|no such file or directory|permission denied|invalid|not supported|unable to find user"
+    r"|exec format error",
     re.IGNORECASE,
 )
 """What the engine answers with 500 or 400 though another try would end the same."""
@@ -40,6 +42,8 @@ def fault_of(error: DockerError) -> ProviderFault:
     """What kind of fault an error of the engine is. Pure."""
     if _FULL.search(error.message):
         return ProviderFault.QUOTA
+    if _NO_NETWORK.search(error.message):
+        return ProviderFault.REFUSED
     if error.status == _NOT_FOUND:
         return ProviderFault.NOT_FOUND
     if error.status == _CONFLICT:

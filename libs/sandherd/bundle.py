@@ -1,0 +1,137 @@
+"""The worker as one archive: our packages and all that they need, for the Python of a box or of an image.
+
+It is made of what is installed here: the same versions, and, unless others are given, for the same kind of Python.
+"""
+
+import functools
+import importlib.util
+import io
+import re
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+
+WORKER: Final = "/opt/sandherd"
+"""Where the worker is in a box, in an image of ours as well as where it was brought."""
+LABEL: Final = "dev.sandherd.worker"
+"""The label of an image that has the worker in it; its value is the worker's version."""
+MINOR: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""Which Python this is."""
+PROJECT: Final = "sandherd-worker"
+OURS: Final = ("sandherd", "sandherd_worker", "sandherd_drivers")
+_LEFT_OUT: Final = re.compile(r"__pycache__|\.pyc$|/tests?/")
+
+
+class NoWorkerError(Exception):
+    """What the worker is made of is not installed here."""
+
+
+def start(minor: str = MINOR) -> str:
+    """The script that starts the worker's supervisor with a Python of this kind, its own one first."""
+    version = tuple(map(int, minor.split(".")))
+    return f"""#!/bin/sh
+python=$(command -v {WORKER}/python/bin/python3 || command -v python{minor} || command -v python3) || python=
+"$python" -c 'import sys; sys.exit(sys.version_info[:2] != {version})' 2>/dev/null || {{
+  echo "this image has no Python {minor}, which the worker needs here: install it, or make an image with" >&2
+  echo "sandherd image build" >&2
+  exit 2
+}}
+PYTHONPATH={WORKER}/lib exec "$python" -P -m sandherd_worker.box
+"""
+
+
+def compiling(minor: str = MINOR) -> str:
+    """What a shell runs once where the worker was brought to: nobody may write there later, and all would compile."""
+    return (
+        f"python=$(command -v {WORKER}/python/bin/python3 || command -v python{minor} || command -v python3) && "
+        f'exec "$python" -m compileall -q --invalidation-mode unchecked-hash {WORKER}/lib'
+    )
+
+
+COMPILE: Final = ("/bin/sh", "-c", compiling())
+
+
+@functools.cache
+def bundle() -> bytes:
+    """The archive for boxes with this kind of Python, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in ("bin", "lib"):
+            _add_folder(archive, name)
+        _add(archive, "bin/sandherd-box", start().encode(), 0o755)
+        for path, file in sorted(files().items()):
+            _add(archive, f"lib/{path}", file.read_bytes(), 0o644)
+    return packed.getvalue()
+
+
+def files() -> Mapping[str, Path]:
+    """All of it by where it lies below `lib`. Raises `NoWorkerError`."""
+    found: dict[str, Path] = {}
+    for one in needed():
+        found |= dict(_installed(one))
+    return {path: file for path, file in (found | ours()).items() if not _LEFT_OUT.search(path)}
+
+
+def ours() -> dict[str, Path]:
+    """Our own packages, also where they are installed in place. Raises `NoWorkerError`."""
+    found: dict[str, Path] = {}
+    for name in OURS:
+        folders = _folders(name)
+        if not folders:
+            raise NoWorkerError(f"{PROJECT} is not installed here")
+        for folder in folders:
+            found |= {str(Path(name, file.relative_to(folder))): file for file in folder.rglob("*") if file.is_file()}
+    return {path: file for path, file in found.items() if not _LEFT_OUT.search(path)}
+
+
+def needed() -> list[Distribution]:
+    """The worker's distribution and all that it requires, each once. Raises `NoWorkerError`."""
+    found = list(_needed(PROJECT, set()))
+    if not found:
+        raise NoWorkerError(f"{PROJECT} is not installed here")
+    return found
+
+
+def _needed(name: str, seen: set[str]) -> Iterator[Distribution]:
+    if name in seen:
+        return
+    seen.add(name)
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return
+    yield found
+    for text in found.requires or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield from _needed(requirement.name, seen)
+
+
+def _installed(one: Distribution) -> Iterator[tuple[str, Path]]:
+    for file in one.files or []:
+        place = Path(str(file.locate()))
+        if ".." not in file.parts and place.is_file():
+            yield str(file), place
+
+
+def _folders(package: str) -> list[Path]:
+    """Where a package is, without importing it."""
+    spec = importlib.util.find_spec(package)
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+
+
+def _add(archive: tarfile.TarFile, path: str, content: bytes, mode: int) -> None:
+    member = tarfile.TarInfo(path)
+    member.size, member.mode = len(content), mode
+    archive.addfile(member, io.BytesIO(content))
+
+
+def _add_folder(archive: tarfile.TarFile, path: str) -> None:
+    member = tarfile.TarInfo(path)
+    member.type, member.mode = tarfile.DIRTYPE, 0o755
+    archive.addfile(member)

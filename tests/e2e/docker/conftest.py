@@ -1,0 +1,195 @@
+"""A whole stack whose sandboxes are containers of a real Docker Engine, and what is looked at there."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+from aiodocker import Docker, DockerError
+from aiodocker.volumes import DockerVolume
+
+from sandherd.client import Context, Herd, HerdError
+from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.states import SANDBOX_ENDED
+from tests.e2e.line import SANDHERD
+from tests.engines.docker import IMAGE, Engine
+
+PATIENCE: Final = 90.0
+HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
+"""What an agent runs until the test lets it go on."""
+FORWARDED: Final = "forwarded-value-4711"
+SETTINGS: Final = """
+runtime: docker
+sandbox_image: {image}
+docker_network: host
+docker_host: {host}
+check_interval: 0.5
+stop_grace: 5
+spawn_timeout: 30
+forward_env: FORWARDED
+sandbox_mounts: sandherd-test-data,sandherd-test-small,{folder}
+profiles:
+  mounted:
+    mounts:
+      - {{source: sandherd-test-data, target: /data, read_only: false}}
+      - {{source: {folder}, target: /given}}
+  full:
+    mounts:
+      - {{source: sandherd-test-small, target: /small, read_only: false}}
+  elsewhere:
+    mounts:
+      - {{source: {folder}/not-there, target: /given}}
+"""
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def docker_home(docker_engine: Engine) -> Iterator[Path]:
+    """The home of a stack that runs, with a settings file."""
+    home = Path(tempfile.mkdtemp(prefix="dockered-"))
+    (home / "given").mkdir()
+    (home / "given" / "note").write_text("from the host\n")
+    (home / "herd.yaml").write_text(
+        SETTINGS.format(image=IMAGE, host=docker_engine.host, folder=home / "given"), encoding="utf-8"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
+    command = [str(SANDHERD), "--home", str(home), "--config", str(home / "herd.yaml")]
+    try:
+        up = subprocess.run(
+            [*command, "up"], env=environment | {"FORWARDED": FORWARDED}, check=False, capture_output=True, text=True
+        )
+        assert up.returncode == 0, up.stdout + up.stderr
+        yield home
+    finally:
+        subprocess.run([*command, "down"], env=environment, check=False, capture_output=True)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+class Dockered:
+    """A herd on an engine."""
+
+    def __init__(self, home: Path, herd: Herd, engine: Engine, docker: Docker) -> None:
+        self.home, self.herd, self.engine, self.docker = home, herd, engine, docker
+
+    async def submit(self, script: str, **spec: Any) -> str:
+        """A task that runs a script, and is tried once unless it says otherwise."""
+        spec = {"retry": Retry(max_attempts=1), **spec}
+        told = TaskSpec(text="do it", harness=CommandHarness(argv=["/bin/sh", "-c", script]), **spec)
+        return await self.herd.submit(told)
+
+    async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
+        """What is stored of a task, of these types."""
+        stored = [event.envelope async for event in self.herd.events(task=task)]
+        return [event for event in stored if not types or event["type"] in types]
+
+    async def event(self, task: str, type: str) -> dict[str, Any]:
+        """The first one of this type, once it is stored."""
+
+        async def stored() -> dict[str, Any] | None:
+            return next(iter(await self.events(task, type)), None)
+
+        return await self.eventually(stored)
+
+    async def ended(self, task: str) -> TaskView:
+        """The task once it has ended."""
+
+        async def look() -> TaskView | None:
+            view = await self.herd.task(task)
+            return view if view.ended_at else None
+
+        return await self.eventually(look)
+
+    async def sandbox(self, task: str) -> str:
+        """Where it runs."""
+
+        async def look() -> str | None:
+            return (await self.herd.task(task)).sandbox
+
+        return await self.eventually(look)
+
+    async def sh(self, sandbox: str, script: str, user: str = "") -> str:
+        """Run a script in its container."""
+        execution = await self._container(sandbox).exec(["/bin/sh", "-c", script], user=user)
+        said = b""
+        async with execution.start() as stream:
+            while (message := await stream.read_out()) is not None:
+                said += message.data
+        return said.decode().strip()
+
+    async def began(self, task: str) -> str:
+        """The sandbox of a task that holds, once it does."""
+        sandbox = await self.sandbox(task)
+
+        async def look() -> bool | None:
+            try:
+                return "yes" in await self.sh(sandbox, "test -e /sandherd/work/began && echo yes") or None
+            except DockerError:
+                return None
+
+        await self.eventually(look)
+        return sandbox
+
+    async def whole(self, *sandboxes: str) -> None:
+        """Each has ended, all that it said is stored without a gap, and nothing of any is left at the engine."""
+        for sandbox in sandboxes:
+            await self.eventually(partial(self._closed, sandbox))
+        await self.eventually(self._nothing_left)
+
+    async def _closed(self, sandbox: str) -> bool | None:
+        view, audit = await self.herd.sandbox(sandbox), await self.herd.audit(sandbox)
+        if view.state not in SANDBOX_ENDED or audit.unstored or not all(source.closed for source in audit.sources):
+            return None
+        assert audit.missing == 0, audit
+        return True
+
+    async def _nothing_left(self) -> bool | None:
+        return not await self.left() or None
+
+    async def left(self) -> list[str]:
+        """The containers and volumes of sandboxes that the engine has."""
+        containers = await self.docker.containers.list(all="true", filters='{"label": ["sandherd.dev/herd"]}')
+        volumes = (await self.docker.volumes.list())["Volumes"] or []
+        ours = ("sandherd-worker-", "sandherd-test-")
+        return [one["Names"][0] for one in containers] + [
+            volume["Name"] for volume in volumes if not volume["Name"].startswith(ours)
+        ]
+
+    async def eventually(self, look: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
+        """What `look` finds, as soon as it finds something."""
+        async with asyncio.timeout(seconds):
+            while True:
+                with suppress(HerdError):  # a herd that is away is asked again
+                    if (found := await look()) is not None:
+                        return found
+                await asyncio.sleep(0.05)  # another process: nothing here is told of it
+
+    def _container(self, sandbox: str) -> Any:
+        return self.docker.containers.container(f"sandherd-{sandbox}")
+
+    async def remove(self, sandbox: str) -> None:
+        """Remove its container, as a stranger may."""
+        await self._container(sandbox).delete(force=True, v=True)
+
+    async def remove_all(self, sandbox: str) -> None:
+        """The same with its volume."""
+        await self.remove(sandbox)
+        await DockerVolume(self.docker, f"sandherd-{sandbox}").delete()
+
+
+@pytest.fixture
+async def dockered(docker_home: Path, docker_engine: Engine) -> AsyncIterator[Dockered]:
+    """The herd, a client of it, and a client of the engine."""
+    docker = Docker(docker_engine.host)
+    try:
+        async with Herd.connect(Context.resolve(home=docker_home, environ={})) as herd:
+            yield Dockered(docker_home, herd, docker_engine, docker)
+    finally:
+        await docker.close()

@@ -1,0 +1,87 @@
+"""Images with the worker in them, built for real: on a real engine, by Docker's own command."""
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.failures import ErrorType
+from tests.e2e.docker.conftest import HOLD
+from tests.e2e.line import SANDHERD
+from tests.engines.docker import IMAGE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("docker")]
+LARGEST = 60_000_000
+
+
+async def build(dockered: Any, *words: str) -> tuple[int, str, str]:
+    """`sandherd image build`, with Debian's docker, which has no buildx."""
+    search = f"{dockered.engine.command.parent}:{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        *(str(SANDHERD), "image", "build", *words, "-o", "json"),
+        env={**os.environ, "PATH": search, "DOCKER_HOST": dockered.engine.host},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_a_task_runs_in_an_image_that_was_built(dockered: Any) -> None:
+    """It is one small layer, has the label, and sandboxes of it are brought no worker."""
+    status, out, err = await build(dockered, "--base", IMAGE, "--tag", "sandherd-test-agents:1")
+    assert status == 0, err
+    built = json.loads(out)
+    assert 1_000_000 < built["layer_bytes"] < LARGEST, built
+    assert "Step" in err
+    shown = await dockered.docker.images.inspect("sandherd-test-agents:1")
+    base = await dockered.docker.images.inspect(IMAGE)
+    assert shown["Config"]["Labels"] == {"dev.sandherd.worker": built["worker"]}
+    assert shown["Config"]["User"] == base["Config"]["User"]
+    assert len(shown["RootFS"]["Layers"]) == len(base["RootFS"]["Layers"]) + 1
+    task = await dockered.submit(f"{HOLD}; echo done > result", image="sandherd-test-agents:1")
+    sandbox = await dockered.began(task)
+    container = await dockered.docker.containers.container(f"sandherd-{sandbox}").show()
+    assert [mount["Destination"] for mount in container["Mounts"]] == ["/sandherd"]
+    await dockered.sh(sandbox, "touch /sandherd/work/go")
+    view = await dockered.ended(task)
+    assert view.state == "completed", view.error
+    assert (await dockered.event(task, "agent.file_edited"))["data"]["change_type"] == "created"
+    await dockered.whole(sandbox)
+
+
+async def test_a_base_without_a_python_is_refused_with_what_helps(dockered: Any) -> None:
+    """By the command as well as by the runtime, which names the command; and nothing is left of either."""
+    await without_python(dockered, "sandherd-test-bare:1")
+    status, out, err = await build(dockered, "--base", "sandherd-test-bare:1", "--tag", "sandherd-test-agents:2")
+    assert (status, out) == (1, "")
+    assert "has no Python" in err
+    assert "--with-python" in err
+    task = await dockered.submit("true", image="sandherd-test-bare:1")
+    view = await dockered.ended(task)
+    assert (view.state, view.error_type) == ("failed", ErrorType.RUNTIME_REFUSED)
+    assert "sandherd image build" in view.error
+    assert await dockered.left() == []
+
+
+async def test_what_can_not_be_built_says_why(dockered: Any) -> None:
+    """A base that nobody has is named."""
+    status, _, err = await build(dockered, "--base", "sandherd-no-such:1", "--tag", "sandherd-test-agents:3")
+    assert status == 1
+    assert "sandherd-no-such:1" in err
+
+
+async def without_python(dockered: Any, tag: str) -> None:
+    """The base with its Python taken away."""
+    told = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", "rm -f /usr/bin/python3*"], "HostConfig": {"NetworkMode": "none"}}
+    container = await dockered.docker.containers.create(told)
+    try:
+        await container.start()
+        await container.wait(timeout=30)
+        name, _, version = tag.partition(":")
+        await container.commit(repository=name, tag=version)
+    finally:
+        await container.delete(force=True)

@@ -1,0 +1,95 @@
+"""Whole tasks in containers of a real engine, through the real stack: from their submission to nothing being left."""
+
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.specs import Limits
+from tests.e2e.docker.conftest import FORWARDED, HOLD
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240), pytest.mark.xdist_group("docker")]
+
+
+async def test_a_task_from_its_submission_to_its_diff(dockered: Any) -> None:
+    """It finds its files, is nobody, changes something, and all that it did and said is stored."""
+    script = "cat given; echo three >> given; id -u; touch /etc/mine 2>/dev/null || echo as it should be"
+    task = await dockered.submit(script, files={"given": "one\ntwo\n"})
+    view = await dockered.ended(task)
+    assert (view.state, view.error) == ("completed", None)
+    await dockered.whole(view.sandbox)
+    said = (await dockered.event(task, "agent.completed"))["data"]["final_output"]
+    assert said == "one\ntwo\n1000\nas it should be\n"
+    changed = (await dockered.event(task, "agent.file_edited"))["data"]
+    assert (changed["file_path"], changed["lines_added"], changed["lines_removed"]) == ("given", 1, 0)
+    assert "+three" in changed["diff_preview"]
+
+
+async def test_what_is_forwarded_is_there_and_is_a_secret(dockered: Any) -> None:
+    """The spawner's own variable, by its name; its value is in no event, though the agent prints it."""
+    task = await dockered.submit('test "$FORWARDED" = forwarded-value-4711 && echo "<$FORWARDED>" && env')
+    view = await dockered.ended(task)
+    assert view.state == "completed", view.error
+    await dockered.whole(view.sandbox)
+    stored = str(await dockered.events(task))
+    assert FORWARDED not in stored
+    assert "<" in stored
+
+
+async def test_what_a_profile_mounts_is_there(dockered: Any) -> None:
+    """A volume that is shared, and a folder of the host that can't be written to."""
+    await dockered.docker.volumes.create({"Name": "sandherd-test-data"})
+    try:
+        script = "cat /given/note; touch /given/mine 2>/dev/null && exit 3; ls -d /data && mount | grep ' /data '"
+        task = await dockered.submit(script, profile="mounted")
+        view = await dockered.ended(task)
+        assert view.state == "completed", view.error
+        assert "from the host" in str(await dockered.events(task))
+        await dockered.whole(view.sandbox)
+    finally:
+        await (await dockered.docker.volumes.get("sandherd-test-data")).delete(force=True)
+
+
+async def test_the_agent_that_takes_too_much_memory_is_told_from_one_that_fails(dockered: Any) -> None:
+    """As `out_of_memory`; the worker lives on to say it."""
+    eats = "exec python3 -c \"b = b'x' * (1 << 30)\""
+    task = await dockered.submit(eats, limits=Limits(memory_mb=128))
+    view = await dockered.ended(task)
+    assert (view.state, view.error_type) == ("failed", ErrorType.OUT_OF_MEMORY)
+    await dockered.whole(view.sandbox)
+
+
+async def test_the_agent_that_a_signal_ends_is_told_with_it(dockered: Any) -> None:
+    """Its number is in the event."""
+    task = await dockered.submit("kill -SEGV $$")
+    view = await dockered.ended(task)
+    assert (view.state, view.error_type) == ("failed", ErrorType.SIGNAL)
+    assert (await dockered.event(task, "agent.failed"))["data"]["signal"] == 11
+    await dockered.whole(view.sandbox)
+
+
+async def test_a_task_that_is_called_off_leaves_nothing(dockered: Any) -> None:
+    """Its container is gone, with its volume; what it said until then is not."""
+    task = await dockered.submit(f"echo before; {HOLD}")
+    sandbox = await dockered.began(task)
+    await dockered.herd.cancel(task, reason="enough")
+    view = await dockered.ended(task)
+    assert view.state == "cancelled"
+    await dockered.whole(sandbox)
+    assert "before" in str(await dockered.events(task))
+
+
+async def test_a_sandbox_stands_still_and_goes_on(dockered: Any) -> None:
+    """As the engine pauses it: nothing in it runs, and afterwards it goes on where it was."""
+    task = await dockered.submit(HOLD)
+    sandbox = await dockered.began(task)
+    await dockered.herd.pause(sandbox)
+    await dockered.event(task, "sandbox.paused")
+    shown = await dockered.docker.containers.container(f"sandherd-{sandbox}").show()
+    assert shown["State"]["Paused"] is True
+    await dockered.herd.resume(sandbox)
+    await dockered.event(task, "sandbox.resumed")
+    await dockered.sh(sandbox, "touch /sandherd/work/go")
+    view = await dockered.ended(task)
+    assert view.state == "completed"
+    await dockered.whole(sandbox)
