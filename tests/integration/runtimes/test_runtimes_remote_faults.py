@@ -202,6 +202,11 @@ async def test_a_pod_that_was_begun_anew_has_lost_its_program(
     assert found.end is not None
     assert (found.alive, found.runs, found.end.out_of_memory) == (False, 1, memory)
     assert reason in found.end.reason
+    if wipe:
+        await refused(at.provider.start(box.name), ProviderFault.NOT_FOUND, remote_double)
+    else:
+        await at.provider.start(box.name)
+        assert (await _seen(at, box)).alive
 
 
 async def test_the_kernel_ending_a_program_for_memory_is_told(at: Boxes, remote_double: Double) -> None:

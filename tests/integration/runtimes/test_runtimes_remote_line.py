@@ -11,7 +11,6 @@ import pytest
 from sandherd.bus.service import Service
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.telemetry import logs
 from spawner.main import compose
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
 from tests.integration.spawner.conftest import Person, eventually
@@ -58,7 +57,6 @@ async def test_a_task_goes_from_submission_to_its_diff(
     herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its worker is brought there, says the diff to the broker, and nothing is left; no key is said anywhere."""
-    logs.configure("spawner", "debug")
     async with spawner(herd, remote_double, tmp_path).running():
         task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
         await person.reaches(task, "running")
@@ -100,17 +98,19 @@ async def _begun(person: Person) -> str:
     return task
 
 
+@pytest.mark.parametrize("wipe", [False, True])
 async def test_a_worker_that_is_lost_is_made_up_for(
-    herd: Broker, remote_double: Double, person: Person, tmp_path: Path
+    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, wipe: bool
 ) -> None:
-    """Its pod falls and is begun anew with its files: what was not said is said, and the runtime is stopped."""
+    """Its pod falls and is begun anew: with its files, what was not said is said. Its runtime is stopped, either way."""
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)
         (pod,) = remote_double.pods.values()
-        await remote_double.restart(pod, "Evicted")
+        await remote_double.restart(pod, "Evicted", wipe=wipe)
         assert (await person.ended(task)).state == "failed"
         await person.eventually(lambda: remote_double.living() == [], 60)
-    person.check_sequences()
+    if not wipe:
+        person.check_sequences()
 
 
 async def test_a_sandbox_that_is_lost_is_told(

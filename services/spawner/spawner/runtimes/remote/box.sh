@@ -140,6 +140,7 @@ place() { # what was uploaded as $1/0, $1/1 ... to the path and with the mode th
 }
 
 launch() { # the program, unless it was started before ($1 = first) or runs ($1 = again)
+  [ -s $run/program ] || { echo 'its files are gone' >&2; exit 44; }
   exec 9>$run/lock
   flock 9
   [ "$1" = first ] && [ -e $run/runs ] && exit 0

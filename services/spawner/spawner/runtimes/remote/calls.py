@@ -15,6 +15,8 @@ from spawner.runtimes.remote.answers import BashOutput, Listing, Runtime, said
 from spawner.runtimes.remote.faults import faults, refusal
 
 _ERROR: Final = 400
+_ENDS: Final = {None: ProviderFault.TIMED_OUT, -1: ProviderFault.TIMED_OUT, 44: ProviderFault.NOT_FOUND}
+"""What the exit statuses of box.sh say, and the agent server's own for a command whose time was over."""
 _CONNECT: Final = 10.0
 _MARGIN: Final = 15.0
 """How much longer than a command may take its answer is waited for."""
@@ -174,7 +176,7 @@ class AgentServer:
         ended = await persistently(lambda: self.bash(line, seconds), self._patience)
         if ended.exit_code != 0:
             why = said(ended.stderr) or f"it ended with {ended.exit_code}"
-            fault = ProviderFault.TIMED_OUT if ended.exit_code == -1 else ProviderFault.REFUSED
+            fault = _ENDS.get(ended.exit_code, ProviderFault.REFUSED)
             raise ProviderError(fault, f"remote: {self._name}: {why}")
         return ended.stdout or ""
 

@@ -127,11 +127,19 @@ class Remote:
         self._alone.pop(name, None)
 
     async def set_aside(self, name: str) -> None:
-        """Mark the box in itself; unless runtimes are to be kept alive, it is paused as well."""
+        """Mark the box in itself; unless runtimes are to be kept alive, it is paused as well.
+
+        One that has fallen, or has lost its files, holds nothing that could be kept: it is stopped.
+        """
         runtime = await self._runtime(name)
-        if runtime is None or not runtime.ready:
+        if runtime is None or (runtime.status == "paused" and not self._kind.keep_alive):
             return
-        await self._server(runtime).control(scripts.command("mark"))
+        runtime = runtime if runtime.fallen else await self._awake(runtime)
+        server = self._server(runtime)
+        if runtime.fallen or not (await self._ask_look(server)).runs:
+            await self._api.tell(runtime, "stop")
+            return
+        await server.control(scripts.command("mark"))
         if not self._kind.keep_alive:
             await self._api.tell(runtime, "pause")
 
