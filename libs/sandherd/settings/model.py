@@ -14,6 +14,7 @@ from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
 from sandherd.settings.kubernetes import KubernetesSettings
+from sandherd.settings.remote import RemoteSettings
 
 
 def default_home() -> Path:
@@ -22,7 +23,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, BaseModel):
+class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettings, BaseModel):
     """The settings of every part; each uses what it needs. Times are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

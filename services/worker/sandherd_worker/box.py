@@ -71,7 +71,7 @@ class Life:
         """Run a worker to its end; its status, or minus the signal that ended it."""
         words = ["--recover"] if recovering else []
         command = [sys.executable, "-P", "-m", "sandherd_worker.main", *words]
-        ours = [signal.SIGPIPE, signal.SIGXFSZ]
+        ours = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT]  # a shell's `&` has the last two ignored
         worker = os.posix_spawn(command[0], command, environ, setsigmask=[], setsigdef=ours)
         while True:
             if signal.sigwait(_SIGNALS) != signal.SIGCHLD:

@@ -17,11 +17,12 @@ from spawner.runtimes.docker.engine import Engine
 from tests.doubles.daytona.opening import daytona_double, open_daytona
 from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
 from tests.doubles.kubernetes.opening import opened
+from tests.doubles.remote.opening import open_remote, remote_double
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 
-__all__ = ["daytona_double", "open_daytona"]  # fixtures that stand where their doubles do
-PROVIDERS = ("docker", "daytona", "kubernetes")
+__all__ = ["daytona_double", "open_daytona", "open_remote", "remote_double"]  # fixtures that stand where doubles do
+PROVIDERS = ("docker", "daytona", "kubernetes", "remote")
 WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 
 

@@ -25,6 +25,11 @@ STRUCTURED: dict[str, list[Any]] = {
     "kubernetes_placement": PLACEMENTS,
     "kubernetes_placements": [{"small": one} for one in PLACEMENTS],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
+    "remote_resource_factor": [2, 4, 8],
+    "remote_keep_alive": [False, False, False],
+    "remote_pause_on_close": [True, True, True],
+    "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
+    "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
     "runtimes": [["docker"], ["daytona"], ["process"]],
@@ -132,6 +137,7 @@ BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"nats_url", "credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
+TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - TAKES_ANY))

@@ -65,9 +65,16 @@ async def _kubernetes(settings: Settings, name: str) -> Runtime:
     return await open_kubernetes(settings, name)
 
 
+async def _remote(settings: Settings, name: str) -> Runtime:
+    from spawner.runtimes.remote.opening import open_remote
+
+    return await open_remote(settings, name)
+
+
 _OPEN: Final[Mapping[RuntimeName, Callable[[Settings, str], Awaitable[Runtime]]]] = {
     "daytona": _daytona,
     "docker": _docker,
     "kubernetes": _kubernetes,
+    "remote": _remote,
 }
 """Each loads its vendor's library only where it is wanted; not everybody has them all."""

@@ -1,0 +1,131 @@
+"""What is done inside a box, as commands for its agent server, and what they print. All pure."""
+
+import base64
+import json
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.resources import files as resources
+from typing import Final
+
+from spawner.runtimes.boxes.furnishing import ROOT
+from spawner.runtimes.boxes.provider import Command, File, ProgramEnd, Ran
+
+RUN: Final = f"{ROOT}/run"
+"""How the box's program fares is written there."""
+LABELS: Final = f"{RUN}/labels"
+PROGRAM: Final = f"{RUN}/program"
+SHORT: Final = 256 * 1024
+"""Up to so many bytes of output come with the answer; more is fetched as files."""
+_SCRIPT: Final = resources(__package__).joinpath("box.sh").read_text()
+_SHELL: Final = 'export SANDHERD_SCRIPT={script}; exec /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control {words}'
+_ENDED: Final = frozenset({124, 137, 143})
+"""What `timeout` ends with when it had to end the command; a command may do so itself."""
+
+
+def command(*words: str) -> str:
+    """A command line that does this in a box: the first word is a function of box.sh."""
+    return _SHELL.format(script=shlex.quote(_SCRIPT), words=shlex.join(words))
+
+
+def line(argv: Sequence[str]) -> str:
+    """A command line that runs this."""
+    return shlex.join(argv)
+
+
+def program(argv: Sequence[str], environment: Mapping[str, str]) -> File:
+    """The box's program as a file, with its variables; nothing in it is secret."""
+    given = [f"{name}={value}" for name, value in environment.items()]
+    words = shlex.join([f"HOME={ROOT}/home", "LANG=C.UTF-8", *given, *_argv(argv)])
+    return File(PROGRAM, f'exec env -i "PATH=$PATH" {words}\n'.encode())
+
+
+def labels(found: Mapping[str, str]) -> File:
+    """A box's labels as a file: its provider knows none."""
+    return File(LABELS, json.dumps(dict(found)).encode())
+
+
+def place(folder: str, files: Collection[File]) -> str:
+    """Puts files where they belong that were uploaded to a folder, each whole."""
+    words = [word for file in files for word in (file.path, f"{file.mode:o}")]
+    return command("place", folder, *words)
+
+
+def running(given: Command, folder: str) -> str:
+    """Runs a command; its output is in the folder if it doesn't come with the answer."""
+    variables = [f"{name}={value}" for name, value in given.environment.items()]
+    where = given.folder or f"{ROOT}/work"
+    bounds = (f"{given.seconds:g}", str(given.most_output + 1), where, folder, str(SHORT))
+    return command("command_run", *bounds, *variables, *_argv(given.argv))
+
+
+def _argv(argv: Sequence[str]) -> Sequence[str]:
+    """For `env`, which takes a command's name with an equals sign in it for a variable."""
+    return ["/bin/sh", "-c", 'exec "$@"', "sh", *argv] if "=" in argv[0] else argv
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended, as box.sh says it."""
+
+    code: int | None
+    size: int
+    out: bytes = b""
+    err: bytes = b""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its output came along."""
+        return self.size <= SHORT
+
+    @classmethod
+    def read(cls, text: str) -> "Outcome":
+        """Raises `ValueError` for what box.sh does not say."""
+        first, *rest = text.split("\n")
+        code, size = first.split(" ")
+        out, err = (base64.b64decode(part) for part in ([*rest, "", ""])[:2])
+        return cls(None if code == "none" else int(code), int(size), out, err)
+
+    def ran(self, given: Command, took: float) -> Ran:
+        """The same as whoever asked wants it: in bounds, and a command that was ended for its time is said to be."""
+        late = self.code is None or (self.code in _ENDED and took >= given.seconds)
+        out, err = self.out[: given.most_output], self.err[: max(0, given.most_output - len(self.out))]
+        cut = len(out) + len(err) < len(self.out) + len(self.err)
+        return Ran(None if late else self.code, out, err, timed_out=late, cut=cut)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a box's program fares, as box.sh says it."""
+
+    made: datetime | None = None
+    runs: int = 0
+    end: ProgramEnd | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    frozen: bool = False
+    aside: bool = False
+    kept: bool = False
+    """Whether there is still somebody who will write down its end."""
+    said: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> "Look":
+        """Raises `ValueError` for what box.sh does not say."""
+        found = {name: value for name, _, value in (line.partition(" ") for line in text.splitlines())}
+        made = found.get("made")
+        return cls(
+            made=datetime.fromtimestamp(int(made), UTC) if made else None,
+            runs=int(found.get("runs", 0)),
+            end=_end(found["end"], found.get("said", "")) if "end" in found else None,
+            labels=json.loads(found.get("labels", "{}")),
+            frozen="frozen" in found,
+            aside="aside" in found,
+            kept="kept" in found,
+            said=found.get("said", ""),
+        )
+
+
+def _end(text: str, said: str) -> ProgramEnd:
+    code, _, why = text.partition(" ")
+    return ProgramEnd(int(code), out_of_memory=why == "memory", reason=said if int(code) else "")

@@ -1,0 +1,212 @@
+"""A Runtime API of the tests' own, with pods of this host, and a way in to the agent server of each."""
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from aiohttp import web
+
+from spawner.runtimes import cgroups
+from tests.doubles.remote.machine import Machine
+
+KEY = "ah-7c1d5e0b94f84f6c8f0a7d2be3c95a61"
+IMAGE = "ghcr.io/openhands/agent-server:latest-python"
+COMMAND = "/usr/local/bin/openhands-agent-server --port 60000"
+_MIB = 1024 * 1024
+
+
+class ApiError(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.body, self.headers = status, {"error": error, "message": message}, dict(headers or {})
+
+
+@dataclass
+class Fault:
+    """Something that goes wrong, so many times, with a request of this method to such a path."""
+
+    method: str
+    path: str
+    times: int = 1
+    error: ApiError | None = None
+    """It is not done, and this is answered."""
+    lost: bool = False
+    """It is done, and nothing is answered."""
+
+    def hits(self, request: web.Request) -> bool:
+        """Whether it is this one's turn."""
+        hit = self.times > 0 and request.method == self.method and re.search(self.path, request.path) is not None
+        self.times -= hit
+        return hit
+
+
+@dataclass
+class Pod:
+    """A runtime: what was asked for, and its machine."""
+
+    id: str
+    asked: dict[str, Any]
+    machine: Machine
+    key: str
+    status: str = "starting"
+    pod_status: str = "pending"
+    restarts: list[str] = field(default_factory=list)
+    statuses: list[dict[str, Any]] = field(default_factory=list)
+    coming: asyncio.Task[None] | None = None
+
+
+@dataclass
+class Double:
+    """The double; `async with` it. What a test sets here goes wrong."""
+
+    images: set[str] = field(default_factory=lambda: {IMAGE})
+    faults: list[Fault] = field(default_factory=list)
+    stuck: int = 0
+    """So many of the next runtimes never become ready."""
+    crashing: list[str] = field(default_factory=list)
+    """Why the next runtimes crash again and again instead."""
+    unpullable: int = 0
+    """So many of the next runtimes wait for an image that can't be pulled."""
+    remembers_stopped: bool = False
+    """Whether a session is still known once its runtime was stopped; both are seen."""
+    direct: bool = False
+    """Whether each runtime has a host of its own and not only a path; the SDK's client knows no paths."""
+    step_mib: int = 4096
+    real: tuple[Path, Path] | None = None
+    """The Python and the packages of a real agent server, for all pods."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    """All session keys there ever were."""
+
+    def __post_init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.folder = Path(tempfile.mkdtemp(prefix="remote-"))
+        self.groups = cgroups.find(f"remote-{self.folder.name}")
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+        self._made: list[Machine] = []
+
+    async def __aenter__(self) -> Self:
+        from tests.doubles.remote.routes import application
+
+        self._runner = web.AppRunner(application(self), shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pod in self.pods.values():
+            await self._leave(pod)
+        await asyncio.gather(*(machine.remove() for machine in self._made))
+        assert self._runner is not None
+        await self._runner.cleanup()
+        self.groups.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def fail(self, method: str, path: str, **how: Any) -> Fault:
+        """From now on this goes wrong."""
+        fault = Fault(method, path, **how)
+        self.faults.append(fault)
+        return fault
+
+    def living(self) -> list[str]:
+        """The sessions of all runtimes that cost something; none of them may be forgotten."""
+        return sorted(str(pod.asked["session_id"]) for pod in self.pods.values() if pod.status != "stopped")
+
+    def of(self, name: str) -> Pod:
+        """A runtime by the name of its box."""
+        return next(pod for pod in self.pods.values() if str(pod.asked["session_id"]).endswith(name))
+
+    # --- what the routes do --------------------------------------------------------------------------------------
+
+    async def start(self, asked: dict[str, Any]) -> Pod:
+        """A runtime that is on its way; the one of this session, where there is one."""
+        for pod in self.pods.values():
+            if pod.asked["session_id"] == asked["session_id"] and pod.status != "stopped":
+                return pod
+        memory = int(asked.get("resource_factor", 1)) * self.step_mib * _MIB
+        machine = Machine(uuid4().hex[:12], self.folder, self.groups, memory, self.real)
+        self._made.append(machine)
+        pod = Pod(uuid4().hex[:16], asked, machine, self._new_key())
+        self.pods[pod.id] = pod
+        if self.stuck:
+            self.stuck -= 1
+        elif self.unpullable:
+            self.unpullable -= 1
+            pod.statuses = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+        elif self.crashing:
+            pod.restarts, pod.pod_status = [self.crashing.pop(0)] * 3, "crashloopbackoff"
+        else:
+            await self._come(pod)
+        return pod
+
+    async def stop(self, pod: Pod) -> None:
+        """Nothing is left of it."""
+        await self._leave(pod)
+        await pod.machine.remove()
+        pod.status, pod.pod_status = "stopped", "not found"
+        if not self.remembers_stopped:
+            self.pods.pop(pod.id, None)
+
+    async def pause(self, pod: Pod) -> None:
+        """Its processes end; its files stay."""
+        await self._leave(pod)
+        pod.status, pod.pod_status = "paused", "not found"
+
+    async def resume(self, pod: Pod) -> None:
+        """A new pod with its files, and another key."""
+        if pod.status == "paused":
+            pod.key, pod.status, pod.pod_status = self._new_key(), "starting", "pending"
+            await self._come(pod)
+
+    async def restart(self, pod: Pod, reason: str, *, wipe: bool = False) -> None:
+        """It falls and is begun anew, as Kubernetes does it; without the files it had, if they were the container's."""
+        await self._leave(pod)
+        if wipe:
+            await pod.machine.end(wipe=True)
+        pod.restarts.append(reason)
+        await self._come(pod)
+        await self.until_ready(pod)
+
+    async def until_ready(self, pod: Pod) -> None:
+        """Wait for its agent server."""
+        if pod.coming:
+            await pod.coming
+
+    async def _come(self, pod: Pod) -> None:
+        env = {**pod.asked.get("environment", {}), "OH_SESSION_API_KEYS_0": pod.key, "SESSION_API_KEY": pod.key}
+        await pod.machine.start(pod.asked["command"], env)
+        pod.pod_status = "running"
+        pod.coming = asyncio.create_task(self._becoming_ready(pod))
+
+    async def _becoming_ready(self, pod: Pod) -> None:
+        while not await pod.machine.answers():
+            if not pod.machine.runs:
+                pod.pod_status = "crashloopbackoff"
+                return
+            await asyncio.sleep(0.02)  # another process: nothing here is told of it
+        pod.status, pod.pod_status = "running", "ready"
+
+    async def _leave(self, pod: Pod) -> None:
+        if pod.coming:
+            pod.coming.cancel()
+            await asyncio.gather(pod.coming, return_exceptions=True)
+        await pod.machine.end()
+
+    def _new_key(self) -> str:
+        key = f"sess-{uuid4().hex}{uuid4().hex}"
+        self.keys.add(key)
+        return key

@@ -1,0 +1,39 @@
+"""What a test opens the remote runtime's adapter with."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from spawner.runtimes.boxes.provider import Provider
+from spawner.runtimes.boxes.retrying import Patience
+from spawner.runtimes.remote.bringing import Kind
+from spawner.runtimes.remote.calls import Http, RuntimeApi
+from spawner.runtimes.remote.provider import Remote
+from tests.doubles.remote.double import COMMAND, IMAGE, KEY, Double
+
+PATIENCE = Patience(first=0.05, longest=1.0)
+
+
+def remote(double: Double, key: str = KEY, **kind: Any) -> Remote:
+    """The adapter at this double; it waits for nothing longer than it has to."""
+    http = Http(30.0)
+    given = {"image": IMAGE, "command": COMMAND, "init_timeout": 60.0, "poll": 0.2, "patience": PATIENCE, **kind}
+    return Remote(http, RuntimeApi(http, double.url, key, PATIENCE), Kind(**given))
+
+
+@pytest.fixture
+async def remote_double() -> AsyncIterator[Double]:
+    """A Runtime API of one test's own. Whatever the test was, nothing of it is left on this host."""
+    async with Double() as double:
+        yield double
+
+
+@pytest.fixture
+def open_remote(remote_double: Double) -> Callable[[], Awaitable[Provider]]:
+    """What opens the adapter, as often as a test likes."""
+
+    async def opened() -> Provider:
+        return remote(remote_double)
+
+    return opened

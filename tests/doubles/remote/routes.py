@@ -1,0 +1,149 @@
+"""The double's routes: the Runtime API's own, and the way in to each agent server."""
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+
+from tests.doubles.remote.double import KEY, ApiError, Double, Fault, Pod
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})
+
+
+def application(double: Double) -> web.Application:
+    """All of it."""
+    routes = _Routes(double)
+    app = web.Application(middlewares=[_failing(double)], client_max_size=1 << 30)
+    app.router.add_post("/start", routes.start)
+    for name in ("stop", "pause", "resume"):
+        app.router.add_post(f"/{name}", routes.change)
+    app.router.add_get("/list", routes.list)
+    app.router.add_get("/sessions/batch", routes.batch)
+    app.router.add_get("/sessions/{session}", routes.session)
+    app.router.add_get("/runtime/{runtime}", routes.runtime)
+    app.router.add_get("/registry_prefix", routes.registry_prefix)
+    app.router.add_get("/image_exists", routes.image_exists)
+    app.router.add_route("*", "/sandbox/{runtime}/{path:.*}", routes.inside)
+    return app
+
+
+def _failing(double: Double) -> Any:
+    @web.middleware
+    async def middleware(
+        request: web.Request, handler: "Callable[[web.Request], Awaitable[web.StreamResponse]]"
+    ) -> web.StreamResponse:
+        double.asked.append((request.method, request.path))
+        fault = next((fault for fault in double.faults if fault.hits(request)), None)
+        try:
+            _check(request, fault)
+            answer = await handler(request)
+        except ApiError as error:
+            return web.json_response(error.body, status=error.status, headers=error.headers)
+        if fault and fault.lost:
+            assert request.transport is not None
+            request.transport.abort()
+        return answer
+
+    return middleware
+
+
+def _check(request: web.Request, fault: Fault | None) -> None:
+    if fault and fault.error:
+        raise fault.error
+    if not request.path.startswith("/sandbox/") and request.headers.get("X-API-Key") != KEY:
+        raise ApiError(401, "unauthorized", "Invalid or missing API key")
+
+
+class _Routes:
+    def __init__(self, double: Double) -> None:
+        self._double = double
+
+    async def start(self, request: web.Request) -> web.Response:
+        """POST /start."""
+        asked = await request.json()
+        for name in ("image", "session_id", "command"):
+            if not asked.get(name):
+                raise ApiError(400, "invalid_request", f"{name} is required")
+        if asked.get("resource_factor", 1) not in {1, 2, 4, 8}:
+            raise ApiError(400, "invalid_request", "resource_factor must be 1, 2, 4, or 8")
+        return web.json_response(self._shown(await self._double.start(asked)))
+
+    async def change(self, request: web.Request) -> web.Response:
+        """POST /stop, /pause, /resume."""
+        pod = self._double.pods.get((await request.json()).get("runtime_id"))
+        if pod is None or pod.status == "stopped":
+            raise ApiError(404, "runtime_not_found", "Runtime not found")
+        await getattr(self._double, request.path[1:])(pod)
+        return web.json_response(self._shown(pod))
+
+    async def list(self, _request: web.Request) -> web.Response:
+        """GET /list: nothing that was stopped."""
+        found = [self._shown(pod) for pod in self._double.pods.values() if pod.status != "stopped"]
+        return web.json_response({"runtimes": found})
+
+    async def batch(self, request: web.Request) -> web.Response:
+        """GET /sessions/batch."""
+        wanted = set(request.query.getall("ids", []))
+        found = [self._shown(pod) for pod in self._double.pods.values() if pod.asked["session_id"] in wanted]
+        return web.json_response(found)
+
+    async def session(self, request: web.Request) -> web.Response:
+        """GET /sessions/{session_id}."""
+        wanted = request.match_info["session"]
+        pods = [pod for pod in self._double.pods.values() if pod.asked["session_id"] == wanted]
+        if not pods:
+            raise ApiError(404, "session_not_found", "Session not found")
+        return web.json_response(self._shown(pods[-1]))
+
+    async def runtime(self, request: web.Request) -> web.Response:
+        """GET /runtime/{runtime_id}."""
+        pod = self._double.pods.get(request.match_info["runtime"])
+        if pod is None:
+            raise ApiError(404, "runtime_not_found", "Runtime not found")
+        return web.json_response(self._shown(pod))
+
+    async def registry_prefix(self, _request: web.Request) -> web.Response:
+        """GET /registry_prefix."""
+        return web.json_response({"registry_prefix": "ghcr.io/openhands"})
+
+    async def image_exists(self, request: web.Request) -> web.Response:
+        """GET /image_exists."""
+        return web.json_response({"exists": request.query["image"] in self._double.images})
+
+    async def inside(self, request: web.Request) -> web.StreamResponse:
+        """Anything at the agent server of a runtime, as an ingress hands it on."""
+        pod = self._double.pods.get(request.match_info["runtime"])
+        if pod is None or not pod.machine.runs:
+            raise ApiError(404 if pod is None else 503, "unavailable", "no server is available to handle this request")
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        url = f"{pod.machine.url}/{request.match_info['path']}"
+        wait = aiohttp.ClientTimeout(total=600)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=wait, auto_decompress=False) as session,
+                session.request(
+                    request.method, url, params=request.query, headers=headers, data=io.BytesIO(await request.read())
+                ) as answer,
+            ):
+                kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
+                return web.Response(status=answer.status, headers=kept, body=await answer.read())
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(502, "bad_gateway", "the server behind this address does not answer") from error
+
+    def _shown(self, pod: Pod) -> dict[str, Any]:
+        return {
+            "runtime_id": pod.id,
+            "session_id": pod.asked["session_id"],
+            "url": pod.machine.url if self._double.direct else f"{self._double.url}/sandbox/{pod.id}",
+            "session_api_key": pod.key,
+            "status": pod.status,
+            "pod_status": pod.pod_status,
+            "work_hosts": {},
+            "restart_count": len(pod.restarts),
+            "restart_reasons": pod.restarts,
+            "container_statuses": pod.statuses,
+        }

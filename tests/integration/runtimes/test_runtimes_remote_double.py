@@ -1,0 +1,152 @@
+"""The double itself: its agent server does what the real one does, and the SDK's own client can't tell it apart."""
+
+import asyncio
+import io
+import json
+import os
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.doubles.remote.double import COMMAND, IMAGE, KEY, Double, Pod
+from tests.doubles.remote.opening import remote
+from tests.engines.agent_server import agent_server
+from tests.integration.runtimes.conftest import Boxes
+
+pytestmark = [pytest.mark.xdist_group("engines"), pytest.mark.timeout(300)]
+QUIET = {
+    "OH_ENABLE_VSCODE": "0",
+    "OH_PRELOAD_TOOLS": "0",
+    "OPENHANDS_SUPPRESS_BANNER": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "DO_NOT_TRACK": "1",
+}
+
+
+@pytest.fixture(params=["small", "real"])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator["Server"]:
+    """An agent server in a pod of the double: the stand-in, and the real one."""
+    async with Double(real=agent_server() if request.param == "real" else None) as double:
+        asked = {"image": IMAGE, "command": COMMAND, "session_id": "one", "environment": QUIET}
+        pod = await double.start(asked)
+        async with asyncio.timeout(120):
+            await double.until_ready(pod)
+        async with aiohttp.ClientSession(f"{double.url}/sandbox/{pod.id}/") as session:
+            yield Server(session, pod)
+
+
+class Server:
+    """What is asked of it."""
+
+    def __init__(self, session: aiohttp.ClientSession, pod: Pod) -> None:
+        self._session = session
+        self._pod = pod
+
+    async def ask(self, method: str, path: str, key: str | None = None, **more: Any) -> tuple[int, bytes]:
+        """The status and the body of an answer."""
+        headers = {"X-Session-API-Key": self._pod.key if key is None else key}
+        async with self._session.request(method, path, headers=headers, **more) as answer:
+            return answer.status, await answer.read()
+
+    async def bash(self, command: str, timeout: int = 20) -> dict[str, Any]:
+        """How a command line ended."""
+        told = {"command": command, "cwd": "/", "timeout": timeout}
+        status, body = await self.ask("POST", "api/bash/execute_bash_command", json=told)
+        assert status == 200, body
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    async def upload(self, path: str, content: bytes) -> tuple[int, bytes]:
+        """Write a file."""
+        form = aiohttp.FormData()
+        form.add_field("file", io.BytesIO(content), filename="file")
+        return await self.ask("POST", "api/file/upload", params={"path": path}, data=form)
+
+
+async def test_an_agent_server_does_what_the_adapter_counts_on(server: Server) -> None:
+    """The stand-in and the real one alike: commands, their ends and times, files and what is none, and its key."""
+    assert (await server.ask("GET", "health", key="none"))[0] == 200
+    assert (await server.ask("GET", "api/file/download", key="none", params={"path": "/etc/passwd"}))[0] == 401
+    ended = await server.bash("echo out; echo err >&2; pwd; exit 3")
+    assert (ended["exit_code"], ended["stdout"], ended["stderr"]) == (3, "out\n/\n", "err\n")
+    assert (await server.bash("kill -9 $$"))["exit_code"] == -9
+    late = await server.bash("echo before; sleep 600", timeout=1)
+    assert (late["exit_code"], late["stdout"]) == (-1, "before\n")
+    assert (await server.bash("ps -o sid= -p $$; echo $$"))["stdout"].split()[0].isdigit()
+    hidden = (await server.bash("env"))["stdout"]
+    assert "SESSION_API_KEY" not in hidden
+    assert len((await server.bash("head -c 2000000 /dev/zero | tr '\\0' x"))["stdout"]) == 2_000_000
+    await _files_are_as_expected(server)
+
+
+async def _files_are_as_expected(server: Server) -> None:
+    path, content = "/workspace/a b/ünï\n'x", bytes(range(256)) * 5000
+    assert (await server.upload(path, content))[0] == 200
+    assert await server.ask("GET", "api/file/download", params={"path": path}) == (200, content)
+    assert (await server.upload("/workspace/a b", b""))[0] == 400
+    assert (await server.upload(f"{path}/below", b""))[0] == 400
+    assert (await server.upload("relative", b""))[0] == 400
+    for there, status in (("/workspace/none", 404), ("/workspace", 400), ("relative", 400)):
+        assert (await server.ask("GET", "api/file/download", params={"path": there}))[0] == status, there
+
+
+async def test_a_box_lives_in_a_real_agent_server() -> None:
+    """The adapter with the real thing in the pod: made, asked, stopped, started again, frozen and removed."""
+    async with Double(real=agent_server()) as double:
+        boxes = Boxes(remote(double, init_timeout=120.0))
+        box = await boxes.make("echo life >> lives; echo said >&2; trap 'exit 5' TERM; while :; do sleep 0.1; done")
+        said = await boxes.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives; printf '\\200\\377'; exit 9")
+        assert (said.code, said.out) == (9, b"life\n\x80\xff")
+        await boxes.provider.pause(box.name)
+        await boxes.provider.resume(box.name)
+        await boxes.provider.stop(box.name, 5)
+        found = await boxes.provider.get(box.name)
+        assert found is not None
+        assert found.end is not None
+        assert (found.end.code, found.end.reason) == (5, "said")
+        await boxes.provider.start(box.name)
+        found = await boxes.provider.get(box.name)
+        assert found is not None
+        assert (found.alive, found.runs) == (True, 2)
+        await boxes.close()
+        assert double.living() == []
+
+
+SDK = """
+import json, sys
+from openhands.workspace import APIRemoteWorkspace
+url, key, folder = sys.argv[1:]
+with APIRemoteWorkspace(runtime_api_url=url, runtime_api_key=key, server_image=%r, session_id="of-the-sdk") as there:
+    ran = there.execute_command("echo from inside; exit 4", timeout=20)
+    put = there.file_upload(f"{folder}/sent", "/workspace/sent")
+    got = there.file_download("/workspace/sent", f"{folder}/back")
+    told = [ran.exit_code, ran.stdout, put.success, put.file_size, got.success, got.error]
+    there.pause()
+    there.resume()
+    told.append(there._runtime_id is not None)
+    print("TOLD", json.dumps(told))
+"""
+
+
+async def test_the_client_of_the_sdk_can_use_it(remote_double: Double, tmp_path: Path) -> None:
+    """The real APIRemoteWorkspace starts a runtime here, uses it, pauses and resumes it, and stops it."""
+    python, packages = agent_server()
+    remote_double.direct = True
+    (tmp_path / "sent").write_bytes(b"some bytes")
+    env = {**os.environ, **QUIET, "PYTHONPATH": str(packages)}
+    words = [str(python), "-c", SDK % IMAGE, remote_double.url, KEY, str(tmp_path)]
+    process = await asyncio.create_subprocess_exec(
+        *words, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    out = (await process.communicate())[0].decode()
+    assert process.returncode == 0, f"{shlex.join(words[:1])}: {out[-3000:]}"
+    (told,) = [line.removeprefix("TOLD ") for line in out.splitlines() if line.startswith("TOLD ")]
+    assert json.loads(told) == [4, "from inside\n", True, 10, True, None, True]
+    assert (tmp_path / "back").read_bytes() == b"some bytes"
+    assert {("POST", "/start"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop")} <= set(remote_double.asked)
+    assert remote_double.living() == []

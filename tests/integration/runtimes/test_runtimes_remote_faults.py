@@ -1,0 +1,358 @@
+"""The Runtime API as it goes wrong: each time the adapter says what it is, in one word, and leaves nothing behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.specs import Limits
+from sandherd.settings import Settings
+from spawner.runtimes.boxes.furnishing import HERD, ROOT, STATE
+from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, Command, File, ProviderError, ProviderFault
+from spawner.runtimes.contract import RuntimeFailedError
+from spawner.runtimes.remote.opening import open_remote as open_runtime
+from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
+from tests.doubles.remote.opening import PATIENCE, remote
+from tests.integration.runtimes.conftest import WAITS, Boxes
+
+WORK = f"{ROOT}/work"
+pytestmark = pytest.mark.xdist_group("engines")
+
+
+@pytest.fixture
+async def at(remote_double: Double) -> AsyncIterator[Boxes]:
+    """Boxes at the double; whatever is left of them at the end is an orphan."""
+    boxes = Boxes(remote(remote_double))
+    yield boxes
+    remote_double.faults.clear()
+    await boxes.close()
+    assert remote_double.living() == []
+
+
+async def refused(asked: Any, fault: ProviderFault, double: Double) -> ProviderError:
+    """What was said when this was asked for in vain; no key is in it."""
+    with pytest.raises(ProviderError) as caught:
+        await asked
+    assert caught.value.fault is fault, caught.value
+    assert not any(key in str(caught.value) for key in (KEY, *double.keys))
+    return caught.value
+
+
+async def runs_once(at: Boxes, double: Double, spec: BoxSpec) -> None:
+    """One runtime of this name, whose program was started once."""
+    box = await at.provider.get(spec.name)
+    assert box is not None
+    assert (box.alive, box.runs) == (True, 1)
+    assert double.living() == [f"{at.herd}-{spec.name}"]
+
+
+def starts(double: Double) -> int:
+    return double.asked.count(("POST", "/start"))
+
+
+async def test_a_lost_answer_makes_no_second_runtime(at: Boxes, remote_double: Double) -> None:
+    """It is started and the answer never comes: the look by its session finds it, and it is asked for once."""
+    remote_double.fail("POST", "^/start$", lost=True)
+    spec = at.spec()
+    await at.provider.create(spec)
+    await runs_once(at, remote_double, spec)
+    assert starts(remote_double) == 1
+
+
+@pytest.mark.parametrize("path", ["/api/file/upload", "/api/bash/execute_bash_command"])
+@pytest.mark.parametrize("lost", [False, True])
+async def test_an_agent_server_that_stumbles_is_asked_again(
+    at: Boxes, remote_double: Double, path: str, lost: bool
+) -> None:
+    """Its answers are lost, or somebody before it says 503: the program is started once all the same."""
+    how: dict[str, Any] = {"lost": True} if lost else {"error": ApiError(503, "unavailable", "no server is available")}
+    remote_double.fail("POST", path, times=3, **how)
+    spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
+    box = await at.provider.create(spec)
+    await runs_once(at, remote_double, spec)
+    assert (await at.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done; cat {WORK}/lives")).out == b"life\n"
+
+
+async def test_what_fails_for_a_moment_is_asked_again(at: Boxes, remote_double: Double) -> None:
+    """Two answers of 5xx and one of 429 that says for how long to wait."""
+    remote_double.fail("POST", "^/start$", error=ApiError(500, "sandbox_creation_failed", "etcdserver: leader changed"))
+    remote_double.fail("GET", "^/sessions/", times=2, error=ApiError(503, "unavailable", "try again"))
+    throttled = ApiError(429, "too_many_requests", "slow down", {"Retry-After": "0.2"})
+    remote_double.fail("POST", "^/start$", error=throttled)
+    spec = at.spec()
+    await at.provider.create(spec)
+    await runs_once(at, remote_double, spec)
+
+
+async def test_a_long_wait_is_left_to_whoever_asks(at: Boxes, remote_double: Double) -> None:
+    """The Runtime API wants a minute of rest: that is said at once, with the minute."""
+    throttled = ApiError(429, "too_many_requests", "slow down", {"Retry-After": "60"})
+    remote_double.fail("POST", "^/start$", times=100, error=throttled)
+    error = await refused(at.make(), ProviderFault.RATE_LIMITED, remote_double)
+    assert error.wait == 60
+    assert (starts(remote_double), remote_double.living()) == (1, [])
+
+
+async def test_what_fails_for_long_is_given_up_for_now(at: Boxes, remote_double: Double) -> None:
+    """After so many tries, and not for ever."""
+    remote_double.fail("POST", "^/start$", times=100, error=ApiError(503, "unavailable", "maintenance"))
+    error = await refused(at.make(), ProviderFault.TRANSIENT, remote_double)
+    assert "maintenance" in str(error)
+    assert starts(remote_double) == 5
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_key_that_is_not_taken_is_said_and_not_repeated(at: Boxes, remote_double: Double, status: int) -> None:
+    """Even where the answer repeats it."""
+    remote_double.fail("POST", "^/start$", times=100, error=ApiError(status, "denied", f"bad X-API-Key: {KEY}"))
+    error = await refused(at.make(), ProviderFault.REFUSED, remote_double)
+    assert "SANDBOX_API_KEY" in str(error)
+    assert starts(remote_double) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (402, "add credits to go on"),
+        (400, "Runtime limit reached for this account"),
+        (500, 'pods "runtime-1" is forbidden: exceeded quota: compute, requested: limits.memory=4Gi'),
+    ],
+)
+async def test_no_room_is_told_from_a_fault(at: Boxes, remote_double: Double, status: int, text: str) -> None:
+    """By its text, as there is no other way to know; it is not asked again at once."""
+    remote_double.fail("POST", "^/start$", times=100, error=ApiError(status, "failed", text))
+    await refused(at.make(), ProviderFault.QUOTA, remote_double)
+    assert starts(remote_double) == 1
+
+
+async def test_more_memory_than_there_is_is_refused_before_anything_is_asked(at: Boxes, remote_double: Double) -> None:
+    """Eight steps of 4 GB; what fits in is asked for by the smallest step that will do."""
+    too_much = at.make(limits=Limits(memory_mb=33_000))
+    assert "32 GB" in str(await refused(too_much, ProviderFault.REFUSED, remote_double))
+    assert starts(remote_double) == 0
+    spec = at.spec(limits=Limits(memory_mb=4097))
+    await at.provider.create(spec)
+    assert remote_double.of(spec.name).asked["resource_factor"] == 2
+
+
+async def test_a_pod_that_crashes_again_and_again_is_stopped(at: Boxes, remote_double: Double) -> None:
+    """It is said why it does; the next try begins with a new one."""
+    remote_double.crashing.append("OOMKilled")
+    spec = at.spec()
+    error = await refused(at.provider.create(spec), ProviderFault.TRANSIENT, remote_double)
+    assert "crashloopbackoff: OOMKilled" in str(error)
+    assert remote_double.living() == []
+    await at.provider.create(spec)
+    await runs_once(at, remote_double, spec)
+
+
+async def test_a_runtime_that_never_comes_is_stopped(remote_double: Double) -> None:
+    """After its time; how it stood is said."""
+    boxes = Boxes(remote(remote_double, init_timeout=0.5))
+    remote_double.stuck = 1
+    error = await refused(boxes.make(), ProviderFault.TIMED_OUT, remote_double)
+    assert "it is starting, its pod pending" in str(error)
+    assert remote_double.living() == []
+    await boxes.close()
+
+
+async def test_an_image_that_can_not_be_pulled_is_refused(at: Boxes, remote_double: Double) -> None:
+    """The Runtime API has said that it exists, and the pod waits for it in vain: nobody waits with it."""
+    remote_double.unpullable = 1
+    error = await refused(at.make(), ProviderFault.REFUSED, remote_double)
+    assert "can't be pulled" in str(error)
+    assert remote_double.living() == []
+
+
+async def test_an_api_that_knows_of_no_images_is_believed(at: Boxes, remote_double: Double) -> None:
+    """Not every one has that route."""
+    remote_double.fail("GET", "^/image_exists$", error=ApiError(404, "not_found", "no such route"))
+    spec = at.spec()
+    await at.provider.create(spec)
+    await runs_once(at, remote_double, spec)
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+async def test_a_runtime_that_is_lost_is_no_more(at: Boxes, remote_double: Double, remembers: bool) -> None:
+    """Somebody else has stopped it; whether its session is still known or not, it is gone, and that is news."""
+    remote_double.remembers_stopped = remembers
+    box = await at.make()
+    news = at.provider.changes()
+    assert await anext(news) == box.name
+    await remote_double.stop(remote_double.of(box.name))
+    async with asyncio.timeout(20):
+        assert await anext(news) == box.name
+    assert await at.provider.get(box.name) is None
+    assert await at.provider.find({HERD: at.herd}) == []
+    await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.NOT_FOUND, remote_double)
+    for again in (at.provider.stop(box.name, 1), at.provider.set_aside(box.name), at.provider.remove(box.name)):
+        await again
+
+
+@pytest.mark.parametrize("wipe", [False, True])
+@pytest.mark.parametrize(("reason", "memory"), [("OOMKilled", True), ("Evicted: node is low on disk", False)])
+async def test_a_pod_that_was_begun_anew_has_lost_its_program(
+    at: Boxes, remote_double: Double, wipe: bool, reason: str, memory: bool
+) -> None:
+    """Why is told, memory apart from all else; and that it runs on is not believed, with its files or without."""
+    box = await at.make()
+    await remote_double.restart(remote_double.of(box.name), reason, wipe=wipe)
+    found = await _seen(at, box)
+    assert found.end is not None
+    assert (found.alive, found.runs, found.end.out_of_memory) == (False, 1, memory)
+    assert reason in found.end.reason
+    if wipe:
+        await refused(at.provider.start(box.name), ProviderFault.NOT_FOUND, remote_double)
+    else:
+        await at.provider.start(box.name)
+        assert (await _seen(at, box)).alive
+
+
+async def test_the_kernel_ending_a_program_for_memory_is_told(at: Boxes, remote_double: Double) -> None:
+    """The runtime itself lives on; its counter tells it from any other end by force."""
+    if remote_double.groups.memory is None:
+        pytest.fail("no memory group can be made here, so nothing can be held in its limit")
+    remote_double.step_mib = 96
+    box = await at.make("exec python3 -c \"b = b'x' * (1 << 30)\"")
+    ended = await at.until(box, lambda found: found is not None and found.end is not None)
+    assert ended is not None
+    assert ended.end is not None
+    assert (ended.end.out_of_memory, ended.end.code) == (True, 137)
+    killed = await at.make("kill -9 $$")
+    ended = await at.until(killed, lambda found: found is not None and found.end is not None)
+    assert ended is not None
+    assert ended.end is not None
+    assert (ended.end.out_of_memory, ended.end.code) == (False, 137)
+
+
+async def test_a_runtime_that_its_provider_has_paused_goes_on_from_its_files(at: Boxes, remote_double: Double) -> None:
+    """That has ended its processes, which is said; it is resumed to be started again, with another key."""
+    box = await at.make(f"cat {STATE}/more >> {WORK}/lives; echo life >> {WORK}/lives; {WAITS}")
+    await at.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
+    await remote_double.pause(remote_double.of(box.name))
+    found = await _seen(at, box)
+    assert found.end is not None
+    assert (found.alive, found.state, found.aside) == (False, BoxState.STOPPED, False)
+    assert "paused" in found.end.reason
+    await at.provider.start(box.name)
+    await at.provider.put(box.name, [File(f"{STATE}/late", b"x")])
+    said = await at.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert said.out == b"life\nlife\n"
+    assert len(remote_double.keys) == 2
+
+
+async def test_what_is_set_aside_costs_less_where_that_is_wanted(remote_double: Double) -> None:
+    """It is paused, every replica sees it as kept, and taken back it has its files."""
+    boxes = Boxes(remote(remote_double, keep_alive=False))
+    box = await boxes.make(f"echo unsaid > {WORK}/unsaid; {WAITS}")
+    await boxes.sh(box, f"until [ -s {WORK}/unsaid ]; do sleep 0.05; done")
+    await boxes.provider.stop(box.name, 1)
+    for _ in range(2):
+        await boxes.provider.set_aside(box.name)
+    assert remote_double.of(box.name).status == "paused"
+    another = remote(remote_double, keep_alive=False)
+    assert [found.aside for found in await another.find({HERD: boxes.herd})] == [True]
+    await another.take_back(box.name)
+    await another.close()
+    assert (await _seen(boxes, box)).aside is False
+    assert await boxes.provider.read(box.name, f"{WORK}/unsaid", 100) == b"unsaid\n"
+    await boxes.close()
+
+
+async def test_a_mute_agent_server_hides_no_other_box(at: Boxes, remote_double: Double) -> None:
+    """Of its own box only its herd is known; asked for by name, it is said that it can't be known now."""
+    mute, well = await at.make(), await at.make()
+    pod = remote_double.of(mute.name)
+    remote_double.fail("POST", f"^/sandbox/{pod.id}/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
+    await refused(at.provider.get(mute.name), ProviderFault.TRANSIENT, remote_double)
+    found = {box.name: box for box in await at.provider.find({HERD: at.herd})}
+    assert found.keys() == {mute.name, well.name}
+    assert (found[mute.name].alive, found[mute.name].problem) == (True, "its agent server does not answer")
+    assert found[well.name].problem == ""
+
+
+async def test_a_box_that_stays_mute_is_given_up(remote_double: Double) -> None:
+    """It can't be asked to end, so its runtime is stopped in the end: nothing costs for ever."""
+    boxes = Boxes(remote(remote_double, init_timeout=5.0))
+    box = await boxes.make()
+    remote_double.fail("POST", "^/sandbox/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
+    await refused(boxes.provider.stop(box.name, 0), ProviderFault.TRANSIENT, remote_double)
+    async with asyncio.timeout(60):
+        while remote_double.living():
+            try:
+                await boxes.provider.stop(box.name, 0)
+            except ProviderError as error:
+                assert error.fault is ProviderFault.TRANSIENT  # noqa: PT017  # once it is none, the loop ends
+    assert await boxes.provider.get(box.name) is None
+    await boxes.close()
+
+
+async def test_what_was_begun_and_left_is_found_and_removed(remote_double: Double) -> None:
+    """Whoever has made it is gone before anything was in it; a spawner that starts again finds it by its herd."""
+    first, herd = Boxes(remote(remote_double)), "0123456789abcdef"
+    remote_double.stuck = 1
+    making = asyncio.create_task(first.make(labels={HERD: herd}))
+    async with asyncio.timeout(20):
+        while not remote_double.living():
+            await asyncio.sleep(0.02)  # the double tells nobody
+    making.cancel()
+    await asyncio.gather(making, return_exceptions=True)
+    another = remote(remote_double, herd=herd)
+    assert await another.find({HERD: "another"}) == []
+    (found,) = await another.find({HERD: herd})
+    assert (found.state, found.runs, found.labels) == (BoxState.CREATING, 0, {HERD: herd})
+    await another.remove(found.name)
+    assert remote_double.living() == []
+    await another.close()
+    await first.close()
+
+
+async def test_strangers_of_the_same_account_are_left_alone(at: Boxes, remote_double: Double) -> None:
+    """A runtime that OpenHands itself has started is none of ours, and neither is another herd's."""
+    asked = {"image": IMAGE, "command": "sleep 600", "session_id": "conversation-1"}
+    stranger = await remote_double.start(asked)
+    box = await at.make()
+    assert [found.name for found in await at.provider.find({})] == [box.name]
+    await at.provider.remove("conversation-1")
+    assert stranger.id in remote_double.pods
+    await remote_double.stop(stranger)
+
+
+async def test_an_answer_that_is_none_is_a_fault_and_not_repeated(at: Boxes, remote_double: Double) -> None:
+    """A page of some proxy in the way, or another API's answer."""
+    box = await at.make()
+    pod = remote_double.of(box.name)
+    pod.restarts = {"session_api_key": pod.key}  # type: ignore[assignment]  # what is none is what is tried
+    error = await refused(at.provider.get(box.name), ProviderFault.TRANSIENT, remote_double)
+    assert "restart_reasons" in str(error)
+    pod.restarts = []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"remote_api_key": None}, "SANDBOX_API_KEY"),
+        ({"remote_api_url": None}, "SANDBOX_REMOTE_RUNTIME_API_URL"),
+        ({"sandbox_image": None}, "SANDBOX_IMAGE"),
+        ({"remote_keep_alive": False}, "SANDBOX_PAUSE_CLOSED_RUNTIMES"),
+        ({"remote_api_key": "ah-another-key-than-that"}, "401"),
+        ({"remote_api_url": "http://127.0.0.1:9"}, "nobody can be reached"),
+    ],
+)
+async def test_what_can_not_be_opened_says_what_to_set(
+    remote_double: Double, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], says: str
+) -> None:
+    """At the spawner's start, not with the first sandbox; no key is in it."""
+    monkeypatch.setattr("spawner.runtimes.remote.opening.PATIENCE", PATIENCE)
+    usual = {"remote_api_url": remote_double.url, "remote_api_key": KEY, "sandbox_image": IMAGE, "runtime": "remote"}
+    with pytest.raises(RuntimeFailedError, match=says) as caught:
+        await open_runtime(Settings(**{**usual, **given}), "0123456789abcdef")
+    assert KEY not in str(caught.value)
+    assert "another-key" not in str(caught.value)
+
+
+async def _seen(at: Boxes, box: Box) -> Box:
+    found = await at.provider.get(box.name)
+    assert found is not None
+    return found

@@ -1,0 +1,132 @@
+"""A whole task in a sandbox at the Runtime API: a real spawner, broker and worker, and the double's pods."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sandherd.bus.service import Service
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from spawner.main import compose
+from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
+from tests.integration.spawner.conftest import Person, eventually
+
+EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; sleep 0.5"]
+pytestmark = [pytest.mark.xdist_group("engines"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
+    async with herd.bus(Principal.CLIENT, project="p1") as bus:
+        someone = Person(bus, eventually, tmp_path)
+        await someone.listen()
+        yield someone
+
+
+def spawner(herd: Broker, double: Double, home: Path, **values: Any) -> Service:
+    """A spawner as a user has it who has set these."""
+    given: dict[str, Any] = {"home": home, "runtime": "remote", "remote_api_key": KEY, "remote_api_url": double.url}
+    given |= {"sandbox_image": IMAGE, "check_interval": 0.2, "stop_grace": 5, "max_attempts": 1} | values
+    return compose(herd.settings(Principal.SPAWNER, **given))
+
+
+def words_of_our_own() -> str:
+    """All that stands in a command line of what this process has started.
+
+    The variables of a pod are not looked at: its agent server is given its key there, by the real Runtime API as well.
+    """
+    found: list[str] = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            found += process.cmdline() if "bwrap" not in process.name() else []
+        except psutil.Error:
+            continue
+    return "\n".join(found)
+
+
+def says_no_key(double: Double, *places: str) -> None:
+    for key in (KEY, *double.keys):
+        assert not any(key in place for place in places)
+
+
+async def test_a_task_goes_from_submission_to_its_diff(
+    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its worker is brought there, says the diff to the broker, and nothing is left; no key is said anywhere."""
+    async with spawner(herd, remote_double, tmp_path).running():
+        task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
+        await person.reaches(task, "running")
+        seen = words_of_our_own()
+        view = await person.ended(task)
+        assert view.state == "completed", [event["data"] for event in person.events]
+        await person.eventually(lambda: remote_double.living() == [], 60)
+        await person.hears(str(view.sandbox), "sandbox.terminated")
+    edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
+    assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
+    person.check_sequences()
+    said = capfd.readouterr()
+    assert "remote runtime" in said.out + said.err
+    assert remote_double.keys
+    says_no_key(remote_double, said.out, said.err, json.dumps(person.events), seen, *_files(tmp_path))
+
+
+async def test_what_goes_wrong_is_told_and_leaves_nothing(
+    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No room for the whole of its time: the attempt has failed for that, in the API's words without our key."""
+    full = ApiError(400, "failed", f"Runtime limit reached. X-API-Key: {KEY}")
+    remote_double.fail("POST", "^/start$", times=10_000, error=full)
+    async with spawner(herd, remote_double, tmp_path, spawn_timeout=4).running():
+        view = await person.ended(await person.submit(["true"]))
+        assert view.state == "failed"
+        await person.eventually(lambda: "sandbox.failed" in {event["type"] for event in person.events})
+    (failed,) = [event["data"] for event in person.unique() if event["type"] == "sandbox.failed"]
+    assert failed["error_type"] == "runtime_quota"
+    said = capfd.readouterr()
+    says_no_key(remote_double, said.out, said.err, json.dumps(person.events), *_files(tmp_path))
+    assert remote_double.living() == []
+
+
+async def _begun(person: Person) -> str:
+    task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])
+    await person.reaches(task, "running")
+    await person.eventually(lambda: "agent.started" in {event["type"] for event in person.events}, 60)
+    return task
+
+
+@pytest.mark.parametrize("wipe", [False, True])
+async def test_a_worker_that_is_lost_is_made_up_for(
+    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, wipe: bool
+) -> None:
+    """Its pod falls and is begun anew: with its files, what was not said is said. Its runtime is stopped, either way."""
+    async with spawner(herd, remote_double, tmp_path).running():
+        task = await _begun(person)
+        (pod,) = remote_double.pods.values()
+        await remote_double.restart(pod, "Evicted", wipe=wipe)
+        assert (await person.ended(task)).state == "failed"
+        await person.eventually(lambda: remote_double.living() == [], 60)
+    if not wipe:
+        person.check_sequences()
+
+
+async def test_a_sandbox_that_is_lost_is_told(
+    herd: Broker, remote_double: Double, person: Person, tmp_path: Path
+) -> None:
+    """Somebody else has stopped its runtime: the sandbox has failed for that, in a word."""
+    async with spawner(herd, remote_double, tmp_path).running():
+        task = await _begun(person)
+        (pod,) = remote_double.pods.values()
+        await remote_double.stop(pod)
+        assert (await person.ended(task)).state == "failed"
+        await person.eventually(lambda: "sandbox.failed" in {event["type"] for event in person.events}, 60)
+    (failed,) = [event["data"] for event in person.unique() if event["type"] == "sandbox.failed"]
+    assert failed["error_type"] == "sandbox_lost"
+    assert remote_double.living() == []
+
+
+def _files(folder: Path) -> list[str]:
+    return [path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()]
