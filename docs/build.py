@@ -9,6 +9,7 @@ from typing import Any, Final
 import failures_page
 import harnesses_page
 import pages
+import runtimes_page
 
 from sandherd.contracts import asyncapi, schemas
 from spawner.runtimes.kubernetes import rights
@@ -21,6 +22,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "states.md": pages.states_page,
     "errors.md": failures_page.errors,
     "harnesses.md": harnesses_page.harnesses,
+    "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
     "telemetry.md": pages.telemetry,
     "permissions.md": pages.rights,

@@ -9,7 +9,7 @@ from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 
-_AS: Final = {
+AS: Final = {
     ProviderFault.NOT_FOUND: RuntimeFault.LOST,
     ProviderFault.QUOTA: RuntimeFault.QUOTA,
     ProviderFault.RATE_LIMITED: RuntimeFault.UNAVAILABLE,
@@ -26,7 +26,7 @@ async def asked(answer: Awaitable[AnswerT]) -> AnswerT:
     try:
         return await answer
     except ProviderError as error:
-        raise RuntimeFailedError(_AS[error.fault], str(error), wait=error.wait) from error
+        raise RuntimeFailedError(AS[error.fault], str(error), wait=error.wait) from error
 
 
 async def patiently(changes: Callable[[], AsyncIterator[str]], wait: float) -> AsyncIterator[str]:

@@ -35,9 +35,11 @@ class Engine:
     """One Docker Engine. `docker` is closed with it."""
 
     name = "docker"
+    abilities = Abilities(pause=True, mounts=True, ports=True)
 
     def __init__(self, docker: Docker, kind: Kind, bundled: bytes | None = None) -> None:
-        self.abilities = Abilities(pause=True, mounts=True, ports=kind.network != "none")
+        if kind.network == "none":
+            self.abilities = replace(self.abilities, ports=False)
         self._docker = docker
         self._kind = kind
         self._bringing = Bringing(docker, bundled)
