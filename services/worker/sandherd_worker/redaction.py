@@ -13,28 +13,40 @@ _SHORTEST_SECRET: Final = 4
 _SHORTEST_LINE: Final = 16
 """A line of a secret of several lines (a key) counts as one by itself from this length on."""
 
-_BOUNDARY: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2})|(?<=[0-9;\[]m))"
-"""Where a token may begin: not within a word, as in `task-…`, unless what looks like one is an escape of JSON or of a
-URL, or the colour of a terminal."""
 _TOKENS: Final = (
-    r"sk-[A-Za-z0-9_-]{20,}",  # Anthropic (sk-ant-…), OpenAI and others
-    r"gh[pousr]_[A-Za-z0-9]{20,}",  # GitHub
-    r"github_pat_[A-Za-z0-9_]{20,}",
-    r"glpat-[A-Za-z0-9_-]{16,}",  # GitLab
-    r"(?:AKIA|ASIA)[0-9A-Z]{16}",  # AWS key ids
-    r"dtn_[A-Za-z0-9]{16,}",  # Daytona
-    r"xox[abposr]-[A-Za-z0-9-]{10,}",  # Slack
-    r"AIza[0-9A-Za-z_-]{35}",  # Google
-    r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # JSON Web Tokens
-    r"S[UAO][A-Z2-7]{56}\b",  # NATS seeds
+    ("sk-", r"[A-Za-z0-9_-]{20,}"),  # Anthropic (sk-ant-…), OpenAI and others
+    ("gh[pousr]_", r"[A-Za-z0-9]{20,}"),  # GitHub
+    ("github_pat_", r"[A-Za-z0-9_]{20,}"),
+    ("glpat-", r"[A-Za-z0-9_-]{16,}"),  # GitLab
+    ("AKIA", r"[0-9A-Z]{16}"),  # AWS key ids
+    ("ASIA", r"[0-9A-Z]{16}"),
+    ("dtn_", r"[A-Za-z0-9]{16,}"),  # Daytona
+    ("xox[abposr]-", r"[A-Za-z0-9-]{10,}"),  # Slack
+    ("AIza", r"[0-9A-Za-z_-]{35}"),  # Google
+    ("eyJ", r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),  # JSON Web Tokens
+    ("S[UAO]", r"[A-Z2-7]{56}\b"),  # NATS seeds
 )
+"""How each kind begins, and how it goes on."""
+
+
+def _boundary(begin: str) -> str:
+    """Looks back over such a beginning to where a token may begin.
+
+    That is not within a word, as in `task-…`, unless what looks like one is an escape of JSON or of a URL, or the
+    colour of a terminal.
+    """
+    before = r"\\[bfnrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", r"[0-9;\[]m"
+    return "(?:" + "|".join((f"(?<![A-Za-z0-9]{begin})", *(f"(?<={one}{begin})" for one in before))) + ")"
+
+
 _KEY_NAME: Final = r"(?:[A-Z +]|%20)*PRIVATE(?:[ +]|%20)KEY"
 """What stands in the head and the foot of a key; in a URL a blank is written otherwise."""
 _SHAPES: Final = (
-    rf"(?=[sgAdxeS]){_BOUNDARY}(?:{'|'.join(_TOKENS)})",  # the first letter is looked at first, as that is cheap
+    *(f"{begin}{_boundary(begin)}{rest}" for begin, rest in _TOKENS),
     rf"-----BEGIN{_KEY_NAME}-----[\s\S]*?(?:-----END{_KEY_NAME}-----|\Z)",
-    r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
+    r"://(?P<user>)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
 )
+"""Each begins with a letter of its own: where none of these stands, the search for all of them passes on at once."""
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 _OPEN_KEY: Final = re.compile(
@@ -42,7 +54,7 @@ _OPEN_KEY: Final = re.compile(
 )
 """A key, or the head of one, whose end has not come yet."""
 _UNFINISHED: Final = re.compile(
-    _BOUNDARY
+    _boundary("")
     + r"(?:sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|dtn_|xox[abposr]-|AIza|eyJ|S[UAO][A-Z2-7]{8,}|(?<=:)//)\S*\Z"
 )
 _LONGEST_WORD: Final = 4096
@@ -59,7 +71,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without its secrets."""
-        return self._pattern.sub(MARK, text)
+        return self._pattern.sub(_mark, text)
 
     def value(self, value: Any) -> Any:
         """A JSON-like value without the secrets in its strings and keys; anything else in it is left as it is."""
@@ -70,6 +82,10 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         return value
+
+
+def _mark(found: re.Match[str]) -> str:
+    return MARK if found["user"] is None else f"://{MARK}"
 
 
 def _forms(secret: str) -> Iterable[str]:
