@@ -1,5 +1,6 @@
 """The Docker Engine as a provider of boxes. See `spawner.runtimes.boxes.provider.Provider`."""
 
+import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -27,6 +28,8 @@ from spawner.runtimes.docker.containers import ASIDE, PREFIX, Kind
 from spawner.runtimes.docker.faults import faults
 
 _NOT_FOUND, _CONFLICT, _NOT_MODIFIED = 404, 409, 304
+_PATIENCE: Final = 10.0
+_LOOK_AGAIN: Final = 0.05
 _LAST_LINES: Final = 5
 _ENDS: Final = {"type": ["container"], "event": ["die", "destroy", "pause", "unpause", "start"]}
 
@@ -51,8 +54,8 @@ class Engine:
         box = await self.get(spec.name)
         if box is None or box.hollow:
             with faults(f"making {spec.name}"):
-                await self._make(spec)
-        elif box.runs:
+                box = await self._make(spec)
+        if box and box.runs:
             return box
         with faults(f"starting {spec.name}"):
             container = self._of(spec.name)
@@ -169,8 +172,8 @@ class Engine:
 
     # --- making ------------------------------------------------------------------------------------------------
 
-    async def _make(self, spec: BoxSpec) -> None:
-        """Another replica may be making it at the same moment; then it is that one."""
+    async def _make(self, spec: BoxSpec) -> Box | None:
+        """Another replica may be making it at the same moment; then it is that one, which is returned."""
         image = spec.image or self._kind.image
         try:
             told = containers.config(spec, self._kind, await self._bringing.volume_for(image))
@@ -182,6 +185,15 @@ class Engine:
                 ) from error
             if error.status != _CONFLICT:
                 raise
+            return await self._made_by_another(spec.name)
+        return None
+
+    async def _made_by_another(self, name: str) -> Box:
+        """Its name is taken as soon as it is asked for, and shown only once it is made. Raises `TimeoutError`."""
+        async with asyncio.timeout(_PATIENCE):
+            while (box := await self.get(name)) is None or box.hollow:  # noqa: ASYNC110  # nobody here is told
+                await asyncio.sleep(_LOOK_AGAIN)
+        return box
 
     # --- small things ------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _SERVER: Final = 500
+_UNREACHED: Final = 900
+"""The client's own, for an engine that it can't connect to."""
 _FULL: Final = re.compile(r"no space left on device|disk quota exceeded|cannot allocate memory", re.IGNORECASE)
 _NO_NETWORK: Final = re.compile(r"network \S+ not found|could not find a network", re.IGNORECASE)
 """What it says when a container is started that was made for a network that is not there: with 404."""
@@ -30,12 +32,18 @@ def faults(what: str) -> Iterator[None]:
     try:
         yield
     except DockerError as error:
+        if error.status == _UNREACHED:
+            raise _away(what, error) from error
         raise ProviderError(fault_of(error), f"docker: {what}: {error.message}") from error
     except TimeoutError as error:
         raise ProviderError(ProviderFault.TIMED_OUT, f"docker: {what}: no answer in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        told = f"docker: {what}: the engine can't be reached ({error}); start it, or set DOCKER_HOST"
-        raise ProviderError(ProviderFault.TRANSIENT, told) from error
+        raise _away(what, error) from error
+
+
+def _away(what: str, error: Exception) -> ProviderError:
+    told = f"docker: {what}: the engine can't be reached ({error}); start it, or set DOCKER_HOST"
+    return ProviderError(ProviderFault.TRANSIENT, told)
 
 
 def fault_of(error: DockerError) -> ProviderFault:
