@@ -73,8 +73,8 @@ def files() -> Mapping[str, Path]:
     """All of it by where it lies below `lib`. Raises `NoWorkerError`."""
     found: dict[str, Path] = {}
     for one in needed():
-        found |= dict(_installed(one))
-    return {path: file for path, file in (found | ours()).items() if not _LEFT_OUT.search(path)}
+        found |= installed(one)
+    return found | ours()
 
 
 def ours() -> dict[str, Path]:
@@ -97,6 +97,12 @@ def needed() -> list[Distribution]:
     return found
 
 
+def installed(one: Distribution) -> dict[str, Path]:
+    """A distribution's files, by where they lie below a folder of packages."""
+    found = ((str(file), Path(str(file.locate()))) for file in one.files or [] if ".." not in file.parts)
+    return {path: place for path, place in found if not _LEFT_OUT.search(path) and place.is_file()}
+
+
 def _needed(name: str, seen: set[str]) -> Iterator[Distribution]:
     if name in seen:
         return
@@ -110,13 +116,6 @@ def _needed(name: str, seen: set[str]) -> Iterator[Distribution]:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield from _needed(requirement.name, seen)
-
-
-def _installed(one: Distribution) -> Iterator[tuple[str, Path]]:
-    for file in one.files or []:
-        place = Path(str(file.locate()))
-        if ".." not in file.parts and place.is_file():
-            yield str(file), place
 
 
 def _folders(package: str) -> list[Path]:

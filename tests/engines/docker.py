@@ -9,12 +9,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import aiohttp
+import psutil
 from aiodocker import Docker, DockerError
 
 from tests.engines.packages import alone, mirror, unpacked
@@ -78,6 +81,11 @@ class Engine:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+        number = self._folder / "exec" / "containerd" / "containerd.pid"
+        with suppress(FileNotFoundError, psutil.NoSuchProcess):
+            _until_ended(psutil.Process(int(number.read_text())))
+        # Where nobody reaps what is orphaned, the next engine would take its remains for one that runs.
+        number.unlink(missing_ok=True)
 
     async def _until_ready(self) -> None:
         docker = Docker(self.host)
@@ -115,6 +123,15 @@ class Engine:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _until_ended(containerd: psutil.Process) -> None:
+    """Its containerd dies with an engine, if not at once."""
+    deadline = time.monotonic() + 10
+    while containerd.is_running() and containerd.status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            containerd.kill()
+        threading.Event().wait(0.02)
 
 
 def _options(folder: Path) -> list[str]:

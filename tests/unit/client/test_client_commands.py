@@ -53,6 +53,7 @@ def wanted_commands() -> set[str]:
         "dead": "list show requeue",
         "approvals": "list grant deny",
         "harness": "install list",
+        "image": "build context",
     }
     single = "up down status run exec cp ls runtimes events trajectory logs send audit doctor"
     found = set(single.split()) | {"config show"}

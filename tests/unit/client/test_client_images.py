@@ -110,8 +110,8 @@ def test_a_folder_to_build_in_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("field", "value"), [("minor", "2.7"), ("libc", "bionic")])
 def test_a_kind_that_is_none_is_refused(tmp_path: Path, field: str, value: str) -> None:
     """With those that there are."""
+    asked: dict[str, str | None] = {"minor": None, "libc": None, "machine": None}
     with pytest.raises(HerdError, match="there is: "):
-        asked: dict[str, str | None] = {"minor": None, "libc": None, "machine": None}
         context.written(tmp_path / "new", **asked | {field: value})
 
 
