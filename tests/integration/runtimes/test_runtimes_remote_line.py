@@ -102,7 +102,7 @@ async def _begun(person: Person) -> str:
 async def test_a_worker_that_is_lost_is_made_up_for(
     herd: Broker, remote_double: Double, person: Person, tmp_path: Path, wipe: bool
 ) -> None:
-    """Its pod falls and is begun anew: with its files, what was not said is said. Its runtime is stopped, either way."""
+    """Its pod falls and is begun anew: with its files, what was not said is said; with none, nothing is kept."""
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)
         (pod,) = remote_double.pods.values()
