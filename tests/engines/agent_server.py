@@ -1,4 +1,4 @@
-"""The real OpenHands agent server and the SDK's workspaces, laid over the toolchain that has the SDK itself."""
+"""The SDK's workspaces, laid over the toolchain that has the SDK itself and the real OpenHands agent server."""
 
 import re
 import subprocess
@@ -8,21 +8,20 @@ from tests.drivers.toolchains import BUILD, interpreter
 from tests.engines.packages import alone
 
 UV = Path(__file__).parents[2] / ".venv" / "bin" / "uv"
-_OWN = ("openhands-agent-server", "openhands-workspace")
-_NEEDED = ("docker", "fastapi", "aiosqlite", "alembic", "sqlalchemy", "mako", "markupsafe", "wsproto", "greenlet")
-_FURTHER = ("annotated-doc", "typing-inspection")
+_NEEDED = ("docker",)
+"""By the workspaces, beside what is there."""
 
 
 def agent_server() -> tuple[Path, Path]:
     """`(python, packages)`: an interpreter, and a folder for its PYTHONPATH. Fetched once."""
     python = interpreter("openhands")
-    with alone("agent-server"):
-        folder = BUILD / "agent-server"
+    with alone("workspaces"):
+        folder = BUILD / "workspaces"
         if not (folder / ".fetched").exists():
             version = _version(python)
-            own = [f"{name}=={version}" for name in _OWN]
+            wanted = [f"openhands-workspace=={version}", *_NEEDED]
             command = [str(UV), "pip", "install", "-q", "--no-deps", "--python", str(python), "--target", str(folder)]
-            subprocess.run([*command, *own, *_NEEDED, *_FURTHER], check=True, stdin=subprocess.DEVNULL, timeout=600)
+            subprocess.run([*command, *wanted], check=True, stdin=subprocess.DEVNULL, timeout=600)
             (folder / ".fetched").touch()
     return python, folder
 

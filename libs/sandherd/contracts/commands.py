@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from sandherd.contracts.harnesses import Argument, CommandHarness, EnvName, Text
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.specs import (
     MAX_FILES_BYTES,
@@ -51,7 +52,7 @@ Note = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """What services repeat in their events, where no NUL may stand."""
 
 
-class Command(BaseModel):
+class Command(Model):
     """The `data` of a command. A field it doesn't know is refused: what can't be done must not look as if it were."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

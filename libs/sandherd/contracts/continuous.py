@@ -2,9 +2,10 @@
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.harnesses import Text
+from sandherd.contracts.model import Model
 from sandherd.contracts.quantities import MicroDollars
 
 _DAY: Final = 86_400
@@ -23,7 +24,7 @@ StopReason = Literal[
 Signal = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
-class Validation(BaseModel):
+class Validation(Model):
     """A command that judges the work: done if it ends with exit status 0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,7 +35,7 @@ class Validation(BaseModel):
     """Not done within this time is not valid."""
 
 
-class Continuous(BaseModel):
+class Continuous(Model):
     """When an agent that goes round has done its task, and when it is given up.
 
     With a validation alone, every iteration is judged by it. With a completion signal alone, what the agent says

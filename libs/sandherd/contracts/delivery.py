@@ -2,14 +2,15 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from sandherd.contracts.commands import ApprovalId, MessageType, Note, Text
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 
 
-class InboxMessage(BaseModel):
+class InboxMessage(Model):
     """A message as it waits in INBOX and as the worker is handed it."""
 
     model_config = ConfigDict(frozen=True)
@@ -26,7 +27,7 @@ class InboxMessage(BaseModel):
     traceparent: str | None = None
 
 
-class ApprovalAnswer(BaseModel):
+class ApprovalAnswer(Model):
     """The `content` of a message of the type `approval`, as JSON."""
 
     model_config = ConfigDict(frozen=True)
@@ -36,7 +37,7 @@ class ApprovalAnswer(BaseModel):
     reason: str | None = None
 
 
-class Receipt(BaseModel):
+class Receipt(Model):
     """The worker's answer. A message handed over twice is answered twice and reaches the agent once."""
 
     model_config = ConfigDict(frozen=True)

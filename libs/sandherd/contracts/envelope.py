@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import PydanticSerializationError, from_json
 
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName, new_uuid
 from sandherd.contracts.quantities import Moment
 
@@ -25,7 +26,7 @@ SourceName = Annotated[str, StringConstraints(pattern=r"^/sandherd(/[A-Za-z0-9][
 DataT = TypeVar("DataT", bound=BaseModel)
 
 
-class Envelope(BaseModel, Generic[DataT]):
+class Envelope(Model, Generic[DataT]):
     """Who said what, when, about whom, and where it stands in its source's sequence."""
 
     model_config = ConfigDict(frozen=True)

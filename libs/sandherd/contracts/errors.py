@@ -3,7 +3,9 @@
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
+
+from sandherd.contracts.model import Model
 
 _MAX_PART: Final = 64
 _MAX_FIELD: Final = 200
@@ -26,7 +28,7 @@ class Code(StrEnum):
     INTERNAL = "internal"
 
 
-class Problem(BaseModel):
+class Problem(Model):
     """A refusal as it travels: the `error` member of a reply, the reason of a dead letter."""
 
     model_config = ConfigDict(frozen=True)

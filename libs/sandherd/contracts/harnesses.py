@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
+from sandherd.contracts.model import Model
 from sandherd.contracts.quantities import MicroDollars
 
 _DAY: Final = 86_400
@@ -24,7 +25,7 @@ ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-
 Verdict = Literal["allow", "ask", "deny"]
 
 
-class Approvals(BaseModel):
+class Approvals(Model):
     """Which tools the agent may use without asking, which it has to ask for, and which it may not use."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,7 +45,7 @@ class Approvals(BaseModel):
         return {self.otherwise, *self.tools.values()} == {"allow"}
 
 
-class McpServer(BaseModel):
+class McpServer(Model):
     """A program that offers an agent further tools: the Model Context Protocol on standard input and output."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +69,7 @@ def _not_ours(servers: McpServers) -> McpServers:
     return servers
 
 
-class Offering(BaseModel):
+class Offering(Model):
     """What agents have in common that take tools by the Model Context Protocol."""
 
     mcp_servers: Annotated[McpServers, AfterValidator(_not_ours)] = Field(default_factory=dict)
@@ -77,7 +78,7 @@ class Offering(BaseModel):
     """Whether it may send messages to the other agents of its project, list them, and ask a person."""
 
 
-class CommandHarness(BaseModel):
+class CommandHarness(Model):
     """Any program: it runs in the work tree, hears messages on its standard input; its exit status is the result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -2,14 +2,15 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt
 
 
-class KeptSession(BaseModel):
+class KeptSession(Model):
     """An agent's session, as it was put by last."""
 
     model_config = ConfigDict(frozen=True)
@@ -18,7 +19,7 @@ class KeptSession(BaseModel):
     artifact: ArtifactRef
 
 
-class Previous(BaseModel):
+class Previous(Model):
     """The attempt before: why it failed, and what it left. References lie under its sandbox's subjects."""
 
     model_config = ConfigDict(frozen=True)

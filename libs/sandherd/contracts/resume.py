@@ -2,9 +2,10 @@
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
+from pydantic import ConfigDict, StringConstraints, model_validator
 
 from sandherd.contracts.events.base import ArtifactRef
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt
 
@@ -13,7 +14,7 @@ KEEPS_ITSELF: Final = "acp"
 """The protocol tells a session's name and no file: it is the agent that keeps it."""
 
 
-class Resume(BaseModel):
+class Resume(Model):
     """What an attempt of an earlier task of the same project has left, for a new task to go on from.
 
     It says where all of it is, so that it is good for as long as that is kept, whoever has forgotten the task.

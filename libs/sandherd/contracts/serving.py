@@ -2,7 +2,9 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from sandherd.contracts.model import Model
 
 SERVER_MEMORY_MB: Final = 768
 """What a sandbox with an agent server needs at the least; the server alone takes about 350 MiB when it is idle."""
@@ -11,7 +13,7 @@ ServerState = Literal["starting", "ready", "failed", "stopped"]
 """`failed`: it is not started again by itself."""
 
 
-class AgentServer(BaseModel):
+class AgentServer(Model):
     """The OpenHands agent server, beside the worker: started with the sandbox, asked for its health, ended with it.
 
     Its key is the sandbox's own. It is in no event, log, argument or URL; `spawner.agent_server` gives it.

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import LONGEST_WORD, AnyHarness, Argument, CommandHarness, EnvName, Offering, Text
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 from sandherd.contracts.resume import Resume
@@ -27,7 +28,7 @@ Image = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]
 """The name of an image or a snapshot, with a tag or a digest."""
 
 
-class Limits(BaseModel):
+class Limits(Model):
     """What one sandbox may use."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,7 +39,7 @@ class Limits(BaseModel):
     processes: Annotated[int, Field(ge=8, le=32_768)] = 512
 
 
-class Retry(BaseModel):
+class Retry(Model):
     """How often a task is tried, and how long it rests between. Which errors are tried again: `contracts.failures`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +53,7 @@ class Retry(BaseModel):
     """Errors that are permanent by themselves and are to be tried again all the same, as `exit_status`."""
 
 
-class SandboxSpec(BaseModel):
+class SandboxSpec(Model):
     """What a sandbox is to be like. What is left out comes from the profile, else from the herd's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

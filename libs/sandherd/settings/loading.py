@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError
@@ -79,6 +78,8 @@ def _structured(name: str, variable: str, text: str) -> Any:
     """What stands in a variable; of a setting with parts, as YAML (and so as JSON)."""
     if not isinstance(Settings.model_fields[name].get_default(call_default_factory=True), dict | BaseModel):
         return text
+    import yaml  # as in `from_yaml`
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import BaseModel, TypeAdapter
 
 from sandherd.contracts.errors import Code, ContractError
@@ -29,6 +28,8 @@ def from_yaml(path: Path | None) -> dict[str, Any]:
     """The settings in a file, none without one. Raises `ContractError` that names the file."""
     if path is None:
         return {}
+    import yaml  # a quarter of what all settings take to load; not everybody has a file
+
     try:
         document = yaml.safe_load(path.read_text()) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -48,7 +49,9 @@ def from_yaml(path: Path | None) -> dict[str, Any]:
 
 def why_unreadable(error: Exception) -> str:
     """What is wrong with a document and where, without what stands there: it may be a secret."""
-    if isinstance(error, yaml.MarkedYAMLError):
+    from yaml import MarkedYAMLError
+
+    if isinstance(error, MarkedYAMLError):
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         return f"{line}{error.problem}"
     if isinstance(error, OSError):

@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from sandherd.contracts.model import Model
 from sandherd.contracts.quantities import Count, Number
 
 EVENTS: Final[dict[str, type["EventData"]]] = {}
 """Every event type, by name. Filled as the classes below `EventData` are defined."""
 
 
-class EventData(BaseModel):
+class EventData(Model):
     """The `data` of an event. Fields this version doesn't know are passed over, so that newer writers are read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -36,7 +37,7 @@ class EventData(BaseModel):
         EVENTS[name] = cls
 
 
-class ArtifactRef(BaseModel):
+class ArtifactRef(Model):
     """Where a payload too large for an event is: a stream subject, its size in bytes and its SHA-256."""
 
     model_config = ConfigDict(frozen=True)

@@ -7,10 +7,11 @@ Bytes travel as base64url (RFC 4648 §5); what is over `INLINE_BYTES` goes throu
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.harnesses import Argument, EnvName
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Count, Moment, Whole
 
@@ -30,7 +31,7 @@ TransferName = Annotated[SafeName, StringConstraints(pattern="^trf-")]
 """One putting or taking, `trf-…`, made by whoever asks: asked again under one name it goes on, and is done once."""
 
 
-class Binary(BaseModel):
+class Binary(Model):
     """Has bytes among its fields: in JSON they are base64url."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -51,7 +52,7 @@ class ExecFields(Binary):
     """How long the answer may wait for output or the end."""
 
 
-class ExecStatusFields(BaseModel):
+class ExecStatusFields(Model):
     """The next output of a command, from `offset` on."""
 
     exec: SafeName
@@ -59,7 +60,7 @@ class ExecStatusFields(BaseModel):
     wait_seconds: Wait = LONGEST_WAIT
 
 
-class ExecKillFields(BaseModel):
+class ExecKillFields(Model):
     """A signal to a command and all that it has started."""
 
     exec: SafeName
@@ -92,7 +93,7 @@ class ExecState(Binary):
     ended_at: Moment | None = None
 
 
-class ListFilesFields(BaseModel):
+class ListFilesFields(Model):
     """What is in a folder."""
 
     path: TreePath = "."
@@ -100,7 +101,7 @@ class ListFilesFields(BaseModel):
     limit: Annotated[int, Field(ge=1, le=1000)] = 1000
 
 
-class FileEntry(BaseModel):
+class FileEntry(Model):
     """One entry of a folder. `path` is relative to the work tree."""
 
     path: str
@@ -110,7 +111,7 @@ class FileEntry(BaseModel):
     modified_at: Moment | None = None
 
 
-class FileList(BaseModel):
+class FileList(Model):
     """Entries, ordered by path."""
 
     entries: list[FileEntry]
@@ -143,7 +144,7 @@ class UploadFields(Binary):
         return self
 
 
-class FileWritten(BaseModel):
+class FileWritten(Model):
     """What was written, or how far it is."""
 
     path: str
@@ -156,7 +157,7 @@ class FileWritten(BaseModel):
     """How many bytes the sandbox has so far."""
 
 
-class DownloadFields(BaseModel):
+class DownloadFields(Model):
     """A file, or a folder as a tar archive. Asked again under the same `transfer` until `done`."""
 
     transfer: TransferName
@@ -184,7 +185,7 @@ class FileRead(Binary):
     """How many bytes the sandbox has given so far."""
 
 
-class PieceFields(BaseModel):
+class PieceFields(Model):
     """The next piece of an artifact, in the order of their coming. `not_found` when there is none after it."""
 
     artifact: SafeName
@@ -204,7 +205,7 @@ class ArtifactPiece(Binary):
     after: Count
 
 
-class Held(BaseModel):
+class Held(Model):
     """A piece is kept."""
 
     index: Count

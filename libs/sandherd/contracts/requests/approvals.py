@@ -4,13 +4,14 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import ApprovalState, MessageState
 
 
-class ApprovalView(BaseModel):
+class ApprovalView(Model):
     """An approval as it stands."""
 
     project: SafeName
@@ -41,7 +42,7 @@ class ApprovalView(BaseModel):
     """Why the agent did not get it."""
 
 
-class ApprovalList(BaseModel):
+class ApprovalList(Model):
     """Approvals, newest first."""
 
     approvals: list[ApprovalView]

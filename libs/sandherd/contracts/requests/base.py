@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandherd.contracts.errors import Problem
+from sandherd.contracts.model import Model
 
 REQUESTS: Final[dict[str, type["Request[Any]"]]] = {}
 """Every request, by name: `<service>.<verb>`."""
@@ -12,7 +13,7 @@ REQUESTS: Final[dict[str, type["Request[Any]"]]] = {}
 AnswerT = TypeVar("AnswerT")
 
 
-class Request(BaseModel, Generic[AnswerT]):
+class Request(Model, Generic[AnswerT]):
     """A question to a service. `Answer` is the model of what stands in the reply's `ok`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,14 +30,14 @@ class Request(BaseModel, Generic[AnswerT]):
             REQUESTS[cls.type] = cls
 
 
-class Reply(BaseModel, Generic[AnswerT]):
+class Reply(Model, Generic[AnswerT]):
     """What comes back: one of the two, never both."""
 
     ok: AnswerT | None = None
     error: Problem | None = None
 
 
-class Page(BaseModel):
+class Page(Model):
     """How much of a list, and from where."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100

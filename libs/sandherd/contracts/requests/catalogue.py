@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from sandherd.contracts.harnesses import EnvName
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt, Count
 from sandherd.contracts.requests.base import Request
@@ -35,7 +36,7 @@ MountSource = Annotated[
 """The name of a volume, or a folder of the host, from its root on."""
 
 
-class Mount(BaseModel):
+class Mount(Model):
     """Something of the host's, or of an engine's, that a sandbox finds in a folder of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,7 +58,7 @@ class Mount(BaseModel):
         return any(PurePosixPath(self.source).is_relative_to(one) for one in allowed if one.startswith("/"))
 
 
-class RuntimeView(BaseModel):
+class RuntimeView(Model):
     """A runtime, and what it can do here."""
 
     runtime: SafeName
@@ -72,7 +73,7 @@ class RuntimeView(BaseModel):
     """How many sandboxes may live in it at once; None: as many as in all."""
 
 
-class Profile(BaseModel):
+class Profile(Model):
     """A named kind of sandbox, from the herd's settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -90,7 +91,7 @@ class Profile(BaseModel):
     """How many sandboxes of it are kept started, for tasks to take."""
 
 
-class Catalogue(BaseModel):
+class Catalogue(Model):
     """What can be asked for here."""
 
     runtimes: list[RuntimeView]
@@ -112,7 +113,7 @@ class ListRuntimes(Request[Catalogue]):
     type: ClassVar[str] = "spawner.list_runtimes"
 
 
-class Orphan(BaseModel):
+class Orphan(Model):
     """Something that a runtime has and no record wants."""
 
     sandbox: str
@@ -121,7 +122,7 @@ class Orphan(BaseModel):
     """Whether it was removed; else its grace time is not over, or it is only looked at."""
 
 
-class Pruned(BaseModel):
+class Pruned(Model):
     """What a look at everything has found."""
 
     present: Count

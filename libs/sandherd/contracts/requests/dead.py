@@ -6,12 +6,13 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from sandherd.contracts.errors import Problem
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Moment, Number
 from sandherd.contracts.requests.base import Page, Request
 
 
-class DeadLetter(BaseModel):
+class DeadLetter(Model):
     """A message that could not be handled, and why."""
 
     number: int
@@ -27,7 +28,7 @@ class DeadLetter(BaseModel):
     """As text with replacement characters; only where one was asked for by number."""
 
 
-class DeadLetters(BaseModel):
+class DeadLetters(Model):
     """Dead letters, newest first."""
 
     letters: list[DeadLetter]
@@ -43,7 +44,7 @@ class AskDead(Request[DeadLetters], Page):
     service: SafeName | None = None
 
 
-class Requeued(BaseModel):
+class Requeued(Model):
     """What became of a dead letter that was put back."""
 
     number: int

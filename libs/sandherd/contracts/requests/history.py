@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Count, Moment
 from sandherd.contracts.requests.base import Page, Request
@@ -11,14 +12,14 @@ from sandherd.contracts.requests.live import SandboxList, TaskList
 from sandherd.contracts.states import SandboxState, TaskState
 
 
-class StoredEvent(BaseModel):
+class StoredEvent(Model):
     """An event as it is kept: its envelope, and where it stands in the stream."""
 
     stream_sequence: int
     envelope: dict[str, Any]
 
 
-class EventList(BaseModel):
+class EventList(Model):
     """Events in the order asked for."""
 
     events: list[StoredEvent]
@@ -42,7 +43,7 @@ class AskEvents(Request[EventList], Page):
     newest_first: bool = False
 
 
-class HeartbeatSummary(BaseModel):
+class HeartbeatSummary(Model):
     """All heartbeats of a sandbox, folded."""
 
     count: int
@@ -50,7 +51,7 @@ class HeartbeatSummary(BaseModel):
     last_heartbeat: Moment | None = None
 
 
-class Trajectory(BaseModel):
+class Trajectory(Model):
     """What an agent did, heartbeats folded into a summary."""
 
     sandbox_id: SafeName
@@ -91,14 +92,14 @@ class PastSandboxes(Request[SandboxList], Page):
     state: SandboxState | None = None
 
 
-class Gap(BaseModel):
+class Gap(Model):
     """Numbers that are missing in a source's sequence, both ends included."""
 
     first: int
     last: int
 
 
-class SourceAudit(BaseModel):
+class SourceAudit(Model):
     """What is known of one source: how far it got, and what of it is missing."""
 
     source: str
@@ -114,7 +115,7 @@ class SourceAudit(BaseModel):
     """Events that bear a number which another event of the source has."""
 
 
-class Audit(BaseModel):
+class Audit(Model):
     """Whether all that was said is kept."""
 
     sources: list[SourceAudit]
@@ -145,7 +146,7 @@ class AskAudit(Request[Audit]):
     sandbox: SafeName | None = None
 
 
-class OutputChunk(BaseModel):
+class OutputChunk(Model):
     """A piece of terminal output, as base64 would cost more than it helps: text with replacement characters."""
 
     stream_sequence: int
@@ -153,7 +154,7 @@ class OutputChunk(BaseModel):
     text: str
 
 
-class Output(BaseModel):
+class Output(Model):
     """Terminal output, oldest first."""
 
     chunks: list[OutputChunk]

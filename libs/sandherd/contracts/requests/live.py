@@ -4,13 +4,14 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt, Count, Moment, Number
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import SandboxState, TaskState
 
 
-class TaskView(BaseModel):
+class TaskView(Model):
     """A task as it stands."""
 
     project: SafeName
@@ -40,7 +41,7 @@ class TaskView(BaseModel):
     profile: SafeName | None = None
 
 
-class SandboxView(BaseModel):
+class SandboxView(Model):
     """A sandbox as it stands."""
 
     project: SafeName
@@ -64,14 +65,14 @@ class SandboxView(BaseModel):
     """Whether it came from the pool."""
 
 
-class TaskList(BaseModel):
+class TaskList(Model):
     """Tasks, newest first."""
 
     tasks: list[TaskView]
     next_cursor: str | None = None
 
 
-class SandboxList(BaseModel):
+class SandboxList(Model):
     """Sandboxes, newest first."""
 
     sandboxes: list[SandboxView]
@@ -96,7 +97,7 @@ class LiveSandboxes(Request[SandboxList], Page):
     state: SandboxState | None = None
 
 
-class CredentialGrant(BaseModel):
+class CredentialGrant(Model):
     """A worker's credential: a NATS user JWT for the key that the sandbox holds."""
 
     jwt: str

@@ -4,13 +4,14 @@ from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Count
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.serving import ServerState
 
 
-class AgentServerView(BaseModel):
+class AgentServerView(Model):
     """An agent server as it stands."""
 
     sandbox: SafeName

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
+from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Count
 from sandherd.contracts.requests.access import (
@@ -33,7 +34,7 @@ class Fetch(PieceFields, Request[ArtifactPiece]):
     """The sandbox under whose subject it lies: the asker's own, or that of an earlier attempt offered to it."""
 
 
-class Peer(BaseModel):
+class Peer(Model):
     """Another agent of the same project, as far as its peers may know it."""
 
     sandbox: SafeName
@@ -43,7 +44,7 @@ class Peer(BaseModel):
     """The beginning of its task."""
 
 
-class PeerList(BaseModel):
+class PeerList(Model):
     """Agents whose sandboxes have not ended, newest first."""
 
     peers: list[Peer]
