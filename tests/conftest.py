@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -16,8 +17,15 @@ from event_ingest.migrating import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.docker import Engine as DockerEngine
+from tests.engines.grouping import ByEngine
 
 TEMPLATE = "template_history"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByEngine | None:
+    """Who runs what, where many run tests at once."""
+    return ByEngine(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture

@@ -122,6 +122,8 @@ class Engine:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for mount in _mounts_below(self._folder):  # what it has mounted outlives it, and would be left with its folder
+            subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -132,6 +134,11 @@ def _until_ended(containerd: psutil.Process) -> None:
         if time.monotonic() > deadline:
             containerd.kill()
         threading.Event().wait(0.02)
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return sorted((place for place in places if place.startswith(f"{folder}/")), reverse=True)
 
 
 def _options(folder: Path) -> list[str]:
