@@ -3,12 +3,12 @@
 `xdist_group` should do that, but xdist 3.8 writes the group into a field that pytest 9.2 has no more: marks do nothing.
 """
 
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]  # it carries no types
 
 _PLACES = ("tests/integration/runtimes/", "tests/e2e/docker/")
 
 
-class ByEngine(LoadGroupScheduling):  # type: ignore[misc]  # xdist carries no types
+class ByEngine(LoadGroupScheduling):  # type: ignore[misc]  # the same
     """Hands all tests of the Docker Engine to the same process."""
 
     def _split_scope(self, nodeid: str) -> str:
