@@ -4,8 +4,8 @@ from typing import Final
 
 from pages import EMPTY, page, table
 
-from spawner.runtimes.boxes.provider import Abilities, ProviderFault
 from spawner.runtimes.boxes.asking import AS
+from spawner.runtimes.boxes.provider import Abilities, ProviderFault
 from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.kubernetes.provider import Pods
@@ -43,9 +43,9 @@ One setting: `SANDHERD_RUNTIME` names where sandboxes run; further ones that spe
 sandherd config show -o json | grep '"runtime"'
 ```
 
-All of them are asked the same by the spawner, and pass the same tests (`tests/integration/runtimes`): Docker's on a real
-engine, Daytona's, the Runtime API's and Kubernetes' on doubles that speak to the vendor's own client and are checked
-against the vendor's own models. What they need:
+All of them are asked the same by the spawner, and pass the same tests (`tests/integration/runtimes`): Docker's on a
+real engine, Daytona's, the Runtime API's and Kubernetes' on doubles that speak to the vendor's own client and are
+checked against the vendor's own models. What they need:
 
 | runtime | setting | more |
 |---|---|---|
@@ -84,9 +84,9 @@ lost, and is started again there to say what is left. What was removed by a stra
 
 ## Daytona
 
-A sandbox's name and label are ours, so that one whose creation was never answered is found again. A snapshot that is not
-active is refused by its name. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does not count what runs in the
-background as activity. That a program has ended it tells nobody: it is looked for every
+A sandbox's name and label are ours, so that one whose creation was never answered is found again. A snapshot that is
+not active is refused by its name. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does not count what runs in
+the background as activity. That a program has ended it tells nobody: it is looked for every
 `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
 """
 

@@ -17,15 +17,15 @@ from event_ingest.migrating import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.docker import Engine as DockerEngine
-from tests.engines.grouping import ByEngine
+from tests.grouping import ByGroup
 
 TEMPLATE = "template_history"
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByEngine | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
     """Who runs what, where many run tests at once."""
-    return ByEngine(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture

@@ -87,15 +87,7 @@ def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
     if unable:
         return unable
     limits = spec.limits or profile.limits or menu.defaults
-    too_much = beyond(limits, menu.caps)
-    if too_much:
-        return Refusal(too_much.reason, f"spec.limits.{too_much.field}")
-    if spec.agent_server is not None and limits.memory_mb < SERVER_MEMORY_MB:
-        told = f"an agent server needs {SERVER_MEMORY_MB} MiB; this sandbox is given {limits.memory_mb}"
-        return Refusal(f"memory_mb: {told}", "spec.limits.memory_mb")
-    if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
-        return Refusal(f"ttl_seconds: at most {menu.max_ttl:g} are allowed here", "spec.ttl_seconds")
-    return Resolved(runtime=runtime, limits=limits, env={**profile.env, **spec.env})
+    return _excess(spec, limits, menu) or Resolved(runtime=runtime, limits=limits, env={**profile.env, **spec.env})
 
 
 def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: Menu) -> Refusal | None:
@@ -106,6 +98,19 @@ def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: Menu) -> Re
         return Refusal(f"{told}; {others}", "spec.image")
     if profile.mounts and runtime in menu.mountless:
         return Refusal(f"runtime {runtime} can't mount what profile {spec.profile!r} mounts", "spec.profile")
+    return None
+
+
+def _excess(spec: SandboxSpec, limits: Limits, menu: Menu) -> Refusal | None:
+    """What it is given too much or too little of, or None."""
+    too_much = beyond(limits, menu.caps)
+    if too_much:
+        return Refusal(too_much.reason, f"spec.limits.{too_much.field}")
+    if spec.agent_server is not None and limits.memory_mb < SERVER_MEMORY_MB:
+        told = f"an agent server needs {SERVER_MEMORY_MB} MiB; this sandbox is given {limits.memory_mb}"
+        return Refusal(f"memory_mb: {told}", "spec.limits.memory_mb")
+    if spec.ttl_seconds is not None and spec.ttl_seconds > menu.max_ttl:
+        return Refusal(f"ttl_seconds: at most {menu.max_ttl:g} are allowed here", "spec.ttl_seconds")
     return None
 
 

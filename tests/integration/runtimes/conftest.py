@@ -1,7 +1,7 @@
 """Every provider of boxes, each on the real thing or on a double that speaks as the real one does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4

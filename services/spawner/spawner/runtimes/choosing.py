@@ -7,7 +7,6 @@ from typing import Final
 
 from sandherd.bus.identity.material import SpawnerKeys
 from sandherd.settings import Settings
-from sandherd.settings.fields import RuntimeName
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 
@@ -31,9 +30,13 @@ def herd(settings: Settings) -> str:
     return _digest(str(SpawnerKeys.read(settings.identity_dir).account["sub"]))
 
 
-async def _elsewhere(name: RuntimeName, settings: Settings) -> Runtime:
+async def _elsewhere(name: str, settings: Settings) -> Runtime:
+    opening = _OPEN.get(name)
+    if opening is None:
+        known = ", ".join(sorted({"process", *_OPEN}))
+        raise RuntimeFailedError(RuntimeFault.REFUSED, f"there is no runtime {name!r}; there is: {known}")
     try:
-        return await _OPEN[name](settings, herd(settings))
+        return await opening(settings, herd(settings))
     except ModuleNotFoundError as error:
         told = f"runtime {name} needs {error.name}: install the spawner as sandherd-spawner[{name}]"
         raise RuntimeFailedError(RuntimeFault.REFUSED, told) from error
@@ -71,7 +74,7 @@ async def _remote(settings: Settings, name: str) -> Runtime:
     return await open_remote(settings, name)
 
 
-_OPEN: Final[Mapping[RuntimeName, Callable[[Settings, str], Awaitable[Runtime]]]] = {
+_OPEN: Final[Mapping[str, Callable[[Settings, str], Awaitable[Runtime]]]] = {
     "daytona": _daytona,
     "docker": _docker,
     "kubernetes": _kubernetes,
