@@ -15,9 +15,15 @@ from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import Kind
 from spawner.runtimes.docker.engine import Engine
 from tests.engines.docker import IMAGE
-from tests.integration.runtimes.conftest import WORK, Boxes
+from tests.integration.runtimes.conftest import WORK, Boxes, Open
 
-pytestmark = pytest.mark.xdist_group("docker")
+
+@pytest.fixture
+def open_provider(open_docker: Open) -> Open:
+    """Docker alone."""
+    return open_docker
+
+
 NET = "sandherd-test-net"
 
 

@@ -260,12 +260,21 @@ async def test_a_whole_task_from_its_submission_to_its_diff(
         assert (view.state, view.error) == ("completed", None)
         assert view.sandbox is not None
         await person.hears(view.sandbox, "sandbox.terminated")
+        await _nothing_left(open_reaching)
     edited = person.said(view.sandbox, "agent.file_edited")
     assert edited["file_path"] == "made.txt"
     assert "+two" in edited["full_diff"]
-    left = await open_reaching("whole")
-    try:
-        assert await left.find_all() == []
-    finally:
-        await left.close()
     person.check_sequences()
+
+
+async def _nothing_left(open_reaching: Open) -> None:
+    """What has ended is removed a moment later."""
+    runtime = await open_reaching("whole")
+
+    async def gone() -> bool:
+        return await runtime.find_all() == []
+
+    try:
+        await eventually(gone)
+    finally:
+        await runtime.close()
