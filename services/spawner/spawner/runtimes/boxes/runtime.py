@@ -108,7 +108,9 @@ class BoxRuntime:
         await asked(self._provider.remove(unit))
 
     async def run(self, unit: str, command: Command) -> Ran:
-        """Run a command beside the worker."""
+        """Run a command beside the worker. In a box that stands still it would wait, or run all the same."""
+        if (await self._known(unit)).state is BoxState.PAUSED:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{unit} stands still: resume it, and ask again")
         return await asked(self._provider.run(unit, command.below(furnishing.ROOT)))
 
     async def put(self, unit: str, files: Collection[File]) -> None:
