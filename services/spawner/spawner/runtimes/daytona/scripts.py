@@ -104,10 +104,11 @@ done
 OFFER: Final = r"""
 [ -e "$1" ] || { echo none; exit 0; }
 [ -f "$1" ] || { echo other; exit 0; }
+[ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\n.' "$1")" ] || { echo other; exit 0; }
 ln -f -- "$1" "$2" 2>/dev/null || cp -- "$1" "$2" || exit 1
 echo "size $(wc -c < "$2")"
 """
-"""Gives a file a name that can stand in any header."""
+"""Gives a file a name that can stand in any header; not one that a link leads to, of whatever folder."""
 DROP: Final = 'rm -f -- "$1"'
 
 

@@ -27,7 +27,7 @@ from spawner.runtimes.remote.answers import Runtime
 from spawner.runtimes.remote.bringing import Kind, furnish, wanted, well
 from spawner.runtimes.remote.calls import AgentServer, Http, RuntimeApi
 from spawner.runtimes.remote.scripts import RUN, Look
-from spawner.runtimes.remote.transfers import place, short_and_long
+from spawner.runtimes.remote.transfers import fetch, place, short_and_long
 
 _AT_ONCE: Final = 8
 """So many agent servers are asked at the same time."""
@@ -167,7 +167,7 @@ class Remote:
 
     async def read(self, name: str, path: str, limit: int) -> bytes:
         """A file's content."""
-        return await self._server(await self._known(name)).download(path, limit)
+        return await fetch(self._server(await self._known(name)), path, limit)
 
     async def changes(self) -> AsyncIterator[str]:
         """The Runtime API tells no news: it is asked for its list, and each box for the end of its program."""

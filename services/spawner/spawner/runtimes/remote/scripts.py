@@ -20,6 +20,9 @@ SHORT: Final = 256 * 1024
 """Up to so many bytes of output come with the answer; more is fetched as files."""
 _SCRIPT: Final = resources(__package__).joinpath("box.sh").read_text()
 _SHELL: Final = 'export SANDHERD_SCRIPT={script}; exec /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control {words}'
+LINKED: Final = 3
+"""What `plain` ends with for a path that is not plain."""
+_PLAIN: Final = """[ ! -e "$1" ] || [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\\n.' "$1")" ] || exit 3"""
 _ENDED: Final = frozenset({124, 137, 143})
 """What `timeout` ends with when it had to end the command; a command may do so itself."""
 
@@ -50,6 +53,11 @@ def place(folder: str, files: Collection[File]) -> str:
     """Puts files where they belong that were uploaded to a folder, each whole."""
     words = [word for file in files for word in (file.path, f"{file.mode:o}")]
     return command("place", folder, *words)
+
+
+def plain(path: str) -> str:
+    """Fails with `LINKED` for a path that leads over a link, of whatever folder."""
+    return shlex.join(["/bin/sh", "-c", _PLAIN, "sh", path])
 
 
 def running(given: Command, folder: str) -> str:

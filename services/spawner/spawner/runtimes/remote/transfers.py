@@ -27,6 +27,13 @@ async def place(server: AgentServer, files: Collection[File]) -> None:
         await server.control(scripts.place(folder, some))
 
 
+async def fetch(server: AgentServer, path: str, limit: int) -> bytes:
+    """A file's content; the agent server itself would follow links, wherever its agent has led them."""
+    if (await server.bash(scripts.plain(path))).exit_code == scripts.LINKED:
+        raise ProviderError(ProviderFault.REFUSED, f"{path} leads over a link")
+    return await server.download(path, limit)
+
+
 def _check(path: str) -> None:
     whole = PurePosixPath(path)
     if not whole.is_relative_to(ROOT) or ".." in whole.parts:
