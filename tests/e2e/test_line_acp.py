@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from spawner.runtimes import bubblewrap
 from tests.e2e.line import HOLD, Line
 
 pytestmark = [
@@ -14,12 +15,13 @@ pytestmark = [
     pytest.mark.xdist_group("line"),
 ]
 
+WORK = bubblewrap.INSIDE / "work"
 AGENT = Path(__file__).parents[1] / "drivers" / "acp" / "scripted_agent.py"
 
 
 def acp(*options: str) -> list[str]:
     """What a user writes behind the task; the agent happens to be written with what the toolchain has."""
-    agent = ["--", "/sandbox/toolchains/acp/bin/python", "scripted_agent.py"]
+    agent = ["--", str(bubblewrap.INSIDE / "toolchains" / "acp" / "bin" / "python"), "scripted_agent.py"]
     return ["--harness", "acp", "--file", str(AGENT), *options, *agent]
 
 
@@ -47,7 +49,7 @@ async def test_it_is_asked_spoken_to_and_ended(line: Line) -> None:
     steps = [
         "may one touch",
         "may two touch",
-        "write /sandbox/work/made.txt words",
+        f"write {WORK / 'made.txt'} words",
         "tool t1 execute",
         f"sh t1 {HOLD}",
     ]

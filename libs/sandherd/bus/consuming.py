@@ -187,7 +187,7 @@ class Settling:
         outcomes: Sequence[Outcome]
         try:
             outcomes = await handle(deliveries)
-        except Exception as error:  # noqa: BLE001  # as above
+        except Exception as error:  # noqa: BLE001  # becomes the outcome of each of its messages
             if len(messages) > 1:
                 # One message may have broken the batch: alone, each is judged for itself.
                 for msg in messages:

@@ -46,8 +46,7 @@ class Wire:
 
     def __init__(self, commands: int, events: int) -> None:
         self._commands, self._events = commands, events
-        self._lock = Lock()
-        self._order = Lock()
+        self._lock, self._order = Lock(), Lock()
         self._calls: ModelCalls | None = None
         self._queue: asyncio.Queue[Command] = asyncio.Queue()
         self._asked: dict[str, asyncio.Future[Decision]] = {}
@@ -152,7 +151,8 @@ class Wire:
 
     def transcript(self, path: str | os.PathLike[str], session_id: str, *, keep: bool = True) -> None:
         """This file is the session as far as it has come; the worker keeps a copy, now or only if we are killed."""
-        self._say("driver.transcript", path=os.path.abspath(path), session_id=session_id, keep=keep)  # noqa: PTH100
+        whole = os.path.abspath(path)  # noqa: PTH100  # pathlib leaves `..` in, or follows links
+        self._say("driver.transcript", path=whole, session_id=session_id, keep=keep)
 
     def result(
         self,

@@ -44,9 +44,10 @@ _KEY_NAME: Final = r"(?:[A-Z +]|%20)*PRIVATE(?:[ +]|%20)KEY"
 _SHAPES: Final = (
     *(f"{begin}{_boundary(begin)}{rest}" for begin, rest in _TOKENS),
     rf"-----BEGIN{_KEY_NAME}-----[\s\S]*?(?:-----END{_KEY_NAME}-----|\Z)",
-    r"://(?P<user>)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)",  # user and password in a URL
 )
 """Each begins with a letter of its own: where none of these stands, the search for all of them passes on at once."""
+_USER: Final = r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)"
+"""User and password in a URL."""
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 _OPEN_KEY: Final = re.compile(
@@ -67,11 +68,14 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         found = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST_SECRET}
         self.known: Final = tuple(sorted(found, key=len, reverse=True))
-        self._pattern = re.compile("|".join((*map(re.escape, self.known), *_SHAPES)))
+        shapes = (*map(re.escape, self.known), *_SHAPES)
+        self._usual = re.compile("|".join(shapes))
+        self._with_urls = re.compile("|".join((*shapes, _USER)))  # looks back, so it is tried at every letter: slow
 
     def text(self, text: str) -> str:
         """The text without its secrets."""
-        return self._pattern.sub(_mark, text)
+        pattern = self._with_urls if "://" in text and "@" in text else self._usual
+        return pattern.sub(MARK, text)
 
     def value(self, value: Any) -> Any:
         """A JSON-like value without the secrets in its strings and keys; anything else in it is left as it is."""
@@ -82,10 +86,6 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         return value
-
-
-def _mark(found: re.Match[str]) -> str:
-    return MARK if found["user"] is None else f"://{MARK}"
 
 
 def _forms(secret: str) -> Iterable[str]:

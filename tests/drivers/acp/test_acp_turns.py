@@ -46,7 +46,7 @@ async def test_what_is_said_is_what_a_worker_reads(converse: Converse) -> None:
     await driver.heard("driver.turn", state="idle")
     events = [line for line in driver.lines if line["type"].startswith("agent.")]
     read = [read_line(json.dumps(line).encode(), 99, "driver") for line in events]
-    assert {event.turn for event in read} == {1}  # type: ignore[attr-defined]
+    assert {event.turn for event in read} == {1}  # type: ignore[attr-defined]  # an agent's events have it
 
 
 async def test_an_agent_has_its_environment_and_none_of_ours(converse: Converse) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.drivers.claude.conftest import StartClaude, appears
 from tests.drivers.driver_process import DriverProcess
-from tests.models.anthropic import AnthropicModel, Request, Step
+from tests.models.anthropic import AnthropicModel, Request
 from tests.models.anthropic_answers import Answer, Call, Text, Thinking, calls, says
 
 pytestmark = pytest.mark.agents
@@ -171,7 +171,10 @@ async def test_an_interrupt_stops_the_model(claude: StartClaude, model: Anthropi
 async def test_an_interrupt_before_the_turn_has_begun_stops_it(claude: StartClaude, model: AnthropicModel) -> None:
     """The message and the interrupt come together."""
     endless = says("never ending", gate=asyncio.Event())
-    step: Step = lambda asked: says("better") if "go on" in asked.words else endless  # noqa: E731
+
+    def step(asked: Request) -> Answer:
+        return says("better") if "go on" in asked.words else endless
+
     model.script(says("ready"), step, step)
     driver = await claude("begin")
     await driver.heard("driver.turn", state="idle", turn=1)
@@ -198,7 +201,10 @@ async def test_an_interrupt_with_words_stops_what_was_before_it_alone(
     claude: StartClaude, model: AnthropicModel
 ) -> None:
     """A message that waited in vain is not lost; the words are a turn of their own, which runs to its end."""
-    step: Step = lambda asked: says("better") if "do this" in asked.words else calls("Bash", command=SLEEPS)  # noqa: E731
+
+    def step(asked: Request) -> Answer:
+        return says("better") if "do this" in asked.words else calls("Bash", command=SLEEPS)
+
     model.script(*[step] * 4)
     driver = await claude("work")
     await appears(driver.work_dir / "begun")

@@ -204,11 +204,11 @@ async def test_its_own_sandbox_in_a_path_is_no_difference(world: World) -> None:
     """Where agents see the host's paths, each attempt's work lies in another folder."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1", input={"path": "/herd/sbx-1/work/a.txt"})
+        await asked(world, 1, "a1", input={"path": "/herd/sbx-1/a.txt"})
         await world.lose(1)
         await world.until_said(await world.decide("sbx-1", "a1"), "queued")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2", input={"path": "/herd/sbx-2/work/a.txt"})
+        await asked(world, 2, "a2", input={"path": "/herd/sbx-2/a.txt"})
         await world.until(lambda: second.told == [("a2", True)])
 
 

@@ -199,7 +199,7 @@ async def test_the_next_attempt_goes_on_with_the_session(
         attempt=1,
         sandbox=sandbox.name,
         session=KeptSession(session_id=saved.session_id, artifact=saved.artifact),
-        use=use,  # type: ignore[arg-type]
+        use=use,  # type: ignore[arg-type]  # a word from the parameters of this test
     )
     sandbox = _another(sandbox, tmp_path / "second")
     driven("say two")

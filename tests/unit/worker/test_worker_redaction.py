@@ -95,6 +95,20 @@ def test_a_password_in_a_url_is_replaced_and_the_url_stays() -> None:
     assert Redactor().text("https://x-access:abc123@host/repo") == f"https://{MARK}@host/repo"
 
 
+@pytest.mark.parametrize(
+    ("secret", "text", "clean"),
+    [
+        ("u:p@host.example", "https://u:p@host.example/x", "https://[redacted]/x"),
+        ("scheme:", "a scheme://user:hush@host", "a [redacted]//[redacted]@host"),
+        ("tail://", "tail://user:hush@host", "[redacted][redacted]@host"),
+        ("tail://", "tail://host", "[redacted]host"),
+    ],
+)
+def test_a_secret_that_meets_a_urls_password_hides_neither(secret: str, text: str, clean: str) -> None:
+    """Where one begins in the other, all of both is replaced."""
+    assert Redactor([secret]).text(text) == clean
+
+
 def test_a_known_secret_is_replaced_in_every_form() -> None:
     """As it is, in JSON, in a URL and in base 64."""
     secret = 'p@ss "w0rd"/with stuff'

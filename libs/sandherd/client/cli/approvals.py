@@ -103,7 +103,7 @@ def _answer(  # noqa: PLR0913  # the options of both commands
     ctx: typer.Context,
     sandbox: str,
     approval: str,
-    granted: bool,  # noqa: FBT001
+    granted: bool,  # noqa: FBT001  # the two commands are named after it
     *,
     reason: str | None,
     by: str | None,

@@ -37,7 +37,7 @@ def _empty(top: int, name: str) -> None:
     inside = os.open(name, _FOLDER, dir_fd=top)
     try:
         unused = secrets.token_hex(8)
-        for number, inner in enumerate(os.listdir(inside)):  # noqa: PTH208  # as above
+        for number, inner in enumerate(os.listdir(inside)):  # noqa: PTH208  # pathlib lists no descriptor
             if _is_folder(inside, inner):
                 os.chmod(inner, _OWN, dir_fd=inside)  # without it, it may not be moved
                 os.rename(inner, f"{unused}-{number}", src_dir_fd=inside, dst_dir_fd=top)

@@ -32,8 +32,8 @@ class Deadlines:
         """What the program no longer has is on its way to the model, and its receipt is on its way to us."""
         request = {"subtype": "cancel_async_message", "message_uuid": uuid}
         try:
-            # The program answers this, but the SDK has no name for it yet.
-            answer = await self._client._query._send_control_request(request, _ANSWERING)  # noqa: SLF001
+            query = self._client._query  # noqa: SLF001  # the program answers this, but the SDK has no name for it yet
+            answer = await query._send_control_request(request, _ANSWERING)  # noqa: SLF001  # neither has its query
         except Exception:  # noqa: BLE001  # the SDK says by a bare one that there was no answer
             return
         if answer.get("cancelled"):
