@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo.py"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

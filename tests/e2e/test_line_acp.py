@@ -12,7 +12,6 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.agents,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("line"),
 ]
 
 WORK = bubblewrap.INSIDE / "work"

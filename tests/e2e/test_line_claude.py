@@ -14,7 +14,6 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.agents,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("line"),
 ]
 
 KEY = "sk-ant-scripted-0123456789"

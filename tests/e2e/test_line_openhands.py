@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.agents,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("line"),
 ]
 
 KEY = "sk-scripted-0123456789"

@@ -59,7 +59,6 @@ def home() -> Iterator[Path]:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(LIMIT + 60)
-@pytest.mark.xdist_group("stack")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_what_a_document_shows_runs(document: Path, home: Path) -> None:
     """Every command block of the document runs to its end with status 0."""

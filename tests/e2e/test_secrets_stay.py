@@ -24,7 +24,7 @@ from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.e2e.leaking import FOUND, forms
 from tests.faults.conftest import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(300), pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(300)]
 
 HERE = Path(__file__).parent
 SCRIPTED_ACP = HERE.parent / "drivers" / "acp" / "scripted_agent.py"

@@ -15,7 +15,7 @@ SANDHERD = ROOT / ".venv" / "bin" / "sandherd"
 LARGE = bytes(range(256)) * 2048
 SETTINGS = "max_attempts: 2\nprofiles:\n  small:\n    limits: {memory_mb: 512}\n    env: {KIND: small}\n"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 Sandherd = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -18,7 +18,7 @@ from tests.faults.conftest import PATIENCE, Stack, eventually, worker_pid
 
 ECHO = Path(__file__).parents[1] / "drivers" / "scripted" / "echo_driver"
 
-pytestmark = [pytest.mark.xdist_group("faults"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -33,7 +33,7 @@ KILL_EVERY = 5.0
 ATTEMPTS = 3
 MOMENTS = random.Random(200)
 
-pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("faults"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 # The kernel keeps the lock for as long as any process of the agent lives, whoever was killed: none may find it taken.
 AGENT = f"""

@@ -16,7 +16,7 @@ from tests.faults.conftest import PATIENCE, Stack, eventually, talk, worker_pid
 EVENTS = 2000
 MOMENTS = (250, 1000, 1750)
 
-pytestmark = [pytest.mark.xdist_group("faults"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 
 async def run(herd: Herd, moments: tuple[int, ...], strike: Callable[[str], Awaitable[None]]) -> tuple[str, str, int]:

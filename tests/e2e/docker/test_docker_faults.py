@@ -9,7 +9,7 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.specs import Limits, Retry
 from tests.e2e.docker.conftest import HOLD
 
-pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300), pytest.mark.xdist_group("docker")]
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300)]
 KILL_WORKER = "kill -9 $(pgrep -f sandherd_worker.main | head -1)"
 
 

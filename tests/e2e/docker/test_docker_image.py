@@ -12,7 +12,7 @@ from tests.e2e.docker.conftest import HOLD
 from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("docker")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 LARGEST = 60_000_000
 
 

@@ -21,7 +21,7 @@ from sandherd.contracts.states import SANDBOX_ENDED
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.e2e.line import SANDHERD
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("kubernetes")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
 SETTINGS: Final = """
 runtime: kubernetes

@@ -10,7 +10,6 @@ from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
 
 WORK = f"{ROOT}/work"
-pytestmark = pytest.mark.xdist_group("docker")
 
 
 async def test_a_box_that_is_made_twice_is_one(boxes: Any) -> None:

@@ -19,7 +19,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.kubernetes.store import ApiError, Json
 from tests.integration.runtimes.conftest import Boxes
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120), pytest.mark.xdist_group("kubernetes")]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 PODS = "/pods"
 SECRET = "a-secret-4711"
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'

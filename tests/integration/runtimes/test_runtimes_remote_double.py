@@ -17,7 +17,7 @@ from tests.doubles.remote.opening import remote
 from tests.engines.agent_server import agent_server
 from tests.integration.runtimes.conftest import Boxes
 
-pytestmark = [pytest.mark.xdist_group("engines"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 QUIET = {
     "OH_ENABLE_VSCODE": "0",
     "OH_PRELOAD_TOOLS": "0",

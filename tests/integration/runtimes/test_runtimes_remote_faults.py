@@ -17,7 +17,6 @@ from tests.doubles.remote.opening import PATIENCE, remote
 from tests.integration.runtimes.conftest import WAITS, Boxes
 
 WORK = f"{ROOT}/work"
-pytestmark = pytest.mark.xdist_group("engines")
 
 
 @pytest.fixture

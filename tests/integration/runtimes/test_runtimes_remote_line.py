@@ -16,7 +16,7 @@ from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
 from tests.integration.spawner.conftest import Person, eventually
 
 EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; sleep 0.5"]
-pytestmark = [pytest.mark.xdist_group("engines"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture

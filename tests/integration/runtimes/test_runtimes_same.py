@@ -20,8 +20,6 @@ from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
 from tests.integration.spawner.conftest import Person, eventually
 
-pytestmark = pytest.mark.xdist_group("engines")
-
 
 @pytest.fixture(params=["process", *PROVIDERS])
 def kind(request: pytest.FixtureRequest) -> str:

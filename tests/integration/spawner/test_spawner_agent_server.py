@@ -22,7 +22,7 @@ from sandherd.stack.broker import Broker
 from spawner.runtimes import processes
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(400), pytest.mark.xdist_group("line")]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(400)]
 SECONDS = 150
 
 

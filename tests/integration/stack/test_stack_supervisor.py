@@ -20,7 +20,7 @@ from sandherd.stack.home import Home, mark_of, read_record
 
 NAMES = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
 
-pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.faults]
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:

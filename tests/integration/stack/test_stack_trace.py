@@ -48,7 +48,6 @@ async def receiver(spans: Spans) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-@pytest.mark.xdist_group("stack")
 async def test_one_trace_joins_submission_sandbox_worker_and_history(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans of the spawner, of the agent's run and of event-ingest stand in the trace that the task's events carry."""
     spans: Spans = {}
