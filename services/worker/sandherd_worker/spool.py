@@ -240,6 +240,7 @@ class Spool:
         return True
 
     def _let_go(self) -> None:
+        self._disk.give_up_reserve()  # first: on a full disk the cursor, without which no segment may go, needs it
         self._save(self.segments if self.acknowledged >= self.durable else self._droppable())
         self._disk.close(self.segments)
 
