@@ -22,6 +22,7 @@ CAN: Final[dict[str, str]] = {
     "pause": "pauses",
     "memory_limit": "holds memory",
     "process_limit": "holds processes",
+    "cpu_limit": "holds cores",
     "mounts": "mounts",
     "ports": "reaches ports",
 }
@@ -40,7 +41,7 @@ One setting: `SANDHERD_RUNTIME` names where sandboxes run; further ones that spe
 `SANDHERD_RUNTIMES`. `sandherd runtimes` shows those that a herd has, with what each can do there.
 
 ```sh
-sandherd config show -o json | grep '"runtime"'
+.venv/bin/sandherd config show -o json | grep '"runtime"'
 ```
 
 All of them are asked the same by the spawner, and pass the same tests (`tests/integration/runtimes`): Docker's on a

@@ -77,6 +77,8 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
     """Where sandboxes find the broker that run elsewhere than on this host; nothing: where the services find it."""
     sandbox_memory_gb: Annotated[float, Env("SANDBOX_MEMORY_GB"), Field(ge=0.0625, le=64)] = 2
     """The memory of a sandbox whose limits are not given."""
+    sandbox_cores: Annotated[float | None, Env("SANDBOX_CPU"), Field(ge=0.05, le=256)] = None
+    """The cores of a sandbox whose limits do not name any; nothing: as many as its runtime gives."""
     caps: Annotated[Limits, Env("SANDHERD_CAPS")] = Limits(
         memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
     )

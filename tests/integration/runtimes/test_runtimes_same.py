@@ -9,6 +9,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
+from sandherd.contracts.specs import Limits
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
@@ -19,6 +20,9 @@ from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
 from tests.integration.spawner.conftest import Person, eventually
+
+REAL = ("process", "docker")
+"""The others are doubles here, whose programs are processes of this host."""
 
 
 @pytest.fixture(params=["process", *PROVIDERS])
@@ -108,6 +112,23 @@ async def test_a_command_finds_its_place(sandboxes: Sandboxes, monkeypatch: pyte
     assert (await sandboxes.sh(unit, "pwd", folder="work/a b")).out.endswith(b"/work/a b\n")
     with pytest.raises(RuntimeFailedError):
         await sandboxes.sh(unit, "pwd", folder="../..")
+
+
+async def test_a_sandbox_keeps_to_its_cores(sandboxes: Sandboxes, kind: str) -> None:
+    """A program that would keep a core busy gets its share, where the kernel is a real runtime's; else it is declared.
+
+    Where a runtime holds to no number of cores, it says so.
+    """
+    held = {"process": "cgroup", "remote": "none"}.get(kind, "provider")
+    assert sandboxes.runtime.capabilities.cores == held
+    if kind not in REAL:
+        return
+    plan = sandboxes.plan(limits=Limits(memory_mb=256, processes=100, cores=0.25))
+    await sandboxes.runtime.create(plan)
+    busy = "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 1.5: pass\n"
+    told = "print(time.process_time() / (time.monotonic() - began))"
+    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{told}"', seconds=40)).out)
+    assert 0.05 < share < 0.45
 
 
 async def test_a_command_that_takes_too_long_is_ended(sandboxes: Sandboxes) -> None:

@@ -86,6 +86,8 @@ def test_a_pod_may_do_as_little_as_a_worker_can_do_with() -> None:
     }
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert container["resources"]["limits"] == {"memory": "512Mi", "cpu": "1", "ephemeral-storage": "8192Mi"}
+    sized = manifests.pod(replace(SPEC, limits=Limits(cores=1.5)), Kind(image="i"))["spec"]["containers"][0]
+    assert sized["resources"]["limits"]["cpu"] == "1500m"
     assert {volume["name"]: set(volume) for volume in spec["volumes"]} == {
         "sandherd": {"name", "emptyDir"},
         "tmp": {"name", "emptyDir"},

@@ -6,7 +6,7 @@ from sandherd.client.herd import Herd
 from sandherd.contracts.requests import Catalogue
 from sandherd.contracts.specs import Limits
 
-RUNTIMES = ("RUNTIME", "DEFAULT", "ISOLATION", "PAUSES", "MEMORY", "PROCESSES", "SANDBOXES")
+RUNTIMES = ("RUNTIME", "DEFAULT", "ISOLATION", "PAUSES", "MEMORY", "CORES", "PROCESSES", "SANDBOXES")
 PROFILES = ("PROFILE", "RUNTIME", "LIMITS", "WARM")
 
 
@@ -22,7 +22,7 @@ async def show(herd: Herd, output: Format) -> int:
 
 def _print(found: Catalogue) -> None:
     rows = [
-        [one.runtime, one.default, one.isolation, one.can_pause, one.memory, one.processes, one.limit]
+        [one.runtime, one.default, one.isolation, one.can_pause, one.memory, one.cores, one.processes, one.limit]
         for one in found.runtimes
     ]
     printing.table(RUNTIMES, rows)
@@ -46,7 +46,8 @@ def _print(found: Catalogue) -> None:
 def _limits(limits: Limits | None) -> str | None:
     if limits is None:
         return None
+    cores = "" if limits.cores is None else f"{limits.cores:g} cores, "
     return (
-        f"{limits.memory_mb} MB, {limits.cpu_seconds} s of CPU, "
+        f"{limits.memory_mb} MB, {cores}{limits.cpu_seconds} s of CPU, "
         f"{limits.processes} processes, {limits.open_files} open files"
     )

@@ -27,6 +27,10 @@ class Isolation(StrEnum):
     NONE = "none"
 
 
+NOT_HELD: Final = "none"
+"""What a runtime says of a limit that it does not hold a sandbox to."""
+
+
 class RuntimeFault(StrEnum):
     """What can go wrong at a runtime. A closed set: decisions are made by it, never by words in a text."""
 
@@ -145,6 +149,8 @@ class Capabilities:
     `provider` (whoever makes it), or `none`."""
     processes: str
     """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
+    cores: str = NOT_HELD
+    """What holds a sandbox to its cores: `cgroup`, `provider`, or `none`."""
     can_pause: bool = False
     ports: bool = False
     """Whether what listens in a sandbox can be reached from outside, by `Runtime.address`."""

@@ -13,7 +13,7 @@ from typing import Final, Literal, Self
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups
-from spawner.runtimes.contract import Capabilities, Isolation, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.contract import NOT_HELD, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.process import ProcessRuntime
 
@@ -65,6 +65,7 @@ async def open_runtime(options: Options) -> ProcessRuntime:
             isolation=Isolation.BUBBLEWRAP if host else Isolation.NONE,
             memory="cgroup" if groups.memory else "rlimit",
             processes=_process_limit(host, groups),
+            cores="cgroup" if groups.cpu else NOT_HELD,
             can_pause=True,
             ports=True,
             can_prepare=True,

@@ -135,6 +135,7 @@ class Abilities:
     ports: bool = False
     memory_limit: bool = True
     process_limit: bool = True
+    cpu_limit: bool = True
     mounts: bool = False
 
 

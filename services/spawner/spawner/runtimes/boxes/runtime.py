@@ -12,6 +12,7 @@ from spawner.runtimes.boxes.asking import asked, patiently
 from spawner.runtimes.boxes.provider import Addressing, Box, BoxState, Provider
 from spawner.runtimes.commands import Command, File, Ran, placed
 from spawner.runtimes.contract import (
+    NOT_HELD,
     Capabilities,
     Isolation,
     RunEnd,
@@ -39,6 +40,7 @@ class BoxRuntime:
             isolation=Isolation.PROVIDER,
             memory="provider" if able.memory_limit else "none",
             processes="provider" if able.process_limit else "none",
+            cores="provider" if able.cpu_limit else NOT_HELD,
             can_pause=able.pause,
             images=True,
             mounts=able.mounts,

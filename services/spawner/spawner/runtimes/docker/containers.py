@@ -12,6 +12,7 @@ from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd
 
 _MIB: Final = 1024 * 1024
+_NANO: Final = 1_000_000_000
 _STATES: Final = {
     "created": BoxState.CREATING,
     "running": BoxState.RUNNING,
@@ -63,6 +64,7 @@ def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
         "NetworkMode": kind.network,
         "Memory": memory,
         "MemorySwap": memory,
+        "NanoCpus": round((spec.limits.cores or 0) * _NANO),
         "PidsLimit": spec.limits.processes,
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],

@@ -119,7 +119,7 @@ def pod_spec(spec: BoxSpec, kind: Kind) -> Json:
 def _container(spec: BoxSpec, kind: Kind) -> Json:
     room = {
         "memory": f"{spec.limits.memory_mb}Mi",
-        "cpu": kind.cpu,
+        "cpu": kind.cpu if spec.limits.cores is None else f"{round(spec.limits.cores * 1000)}m",
         "ephemeral-storage": f"{kind.storage_mb}Mi",
     }
     mounts = [{"name": "sandherd", "mountPath": ROOT}]

@@ -40,8 +40,8 @@ class Remote:
     """One account at the Runtime API. `http` is closed with it."""
 
     name = "remote"
-    abilities = Abilities(pause=True, memory_limit=False, process_limit=False)
-    """Memory is limited in steps, which may be more than was asked for; processes aren't."""
+    abilities = Abilities(pause=True, memory_limit=False, process_limit=False, cpu_limit=False)
+    """Memory is limited in steps, which may be more than was asked for; processes and cores aren't."""
 
     def __init__(self, http: Http, api: RuntimeApi, kind: Kind) -> None:
         self._http = http
