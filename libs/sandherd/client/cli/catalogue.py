@@ -6,7 +6,7 @@ from sandherd.client.herd import Herd
 from sandherd.contracts.requests import Catalogue
 from sandherd.contracts.specs import Limits
 
-RUNTIMES = ("RUNTIME", "DEFAULT", "ISOLATION", "PAUSES", "MEMORY", "PROCESSES", "SANDBOXES")
+RUNTIMES = ("RUNTIME", "DEFAULT", "ISOLATION", "PAUSES", "MEMORY", "PROCESSES", "PORTS", "SANDBOXES")
 PROFILES = ("PROFILE", "RUNTIME", "LIMITS", "WARM")
 
 
@@ -22,7 +22,7 @@ async def show(herd: Herd, output: Format) -> int:
 
 def _print(found: Catalogue) -> None:
     rows = [
-        [one.runtime, one.default, one.isolation, one.can_pause, one.memory, one.processes, one.limit]
+        [one.runtime, one.default, one.isolation, one.can_pause, one.memory, one.processes, one.ports, one.limit]
         for one in found.runtimes
     ]
     printing.table(RUNTIMES, rows)

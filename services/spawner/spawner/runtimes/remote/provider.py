@@ -14,6 +14,7 @@ from uuid import uuid4
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import (
     Abilities,
+    Address,
     Box,
     BoxSpec,
     Command,
@@ -40,7 +41,7 @@ class Remote:
     """One account at the Runtime API. `http` is closed with it."""
 
     name = "remote"
-    abilities = Abilities(pause=True, memory_limit=False, process_limit=False)
+    abilities = Abilities(pause=True, memory_limit=False, process_limit=False, ports=True)
     """Memory is limited in steps, which may be more than was asked for; processes aren't."""
 
     def __init__(self, http: Http, api: RuntimeApi, kind: Kind) -> None:
@@ -66,7 +67,7 @@ class Remote:
             server = self._server(runtime)
             look = await self._ask_look(server)
             if not look.runs:
-                await furnish(server, spec)
+                await furnish(server, spec, sorted(runtime.ports))
                 look = await self._ask_look(server)
             return self._box(runtime, look)
 
@@ -168,6 +169,18 @@ class Remote:
     async def read(self, name: str, path: str, limit: int) -> bytes:
         """A file's content."""
         return await fetch(self._server(await self._known(name)), path, limit)
+
+    async def address(self, name: str, port: int) -> Address:
+        """Where the Runtime API says that a port is reached: of most there is no way in."""
+        runtime = await self._known(name)
+        if not runtime.ready:
+            told = f"remote: {name} is {runtime.status}: no port of it is reached now"
+            raise ProviderError(ProviderFault.TRANSIENT, told)
+        if port not in runtime.ports:
+            only = ", ".join(map(str, sorted(runtime.ports))) or "none"
+            told = f"remote: there is no way to port {port} of {name}; the Runtime API lets in to {only}"
+            raise ProviderError(ProviderFault.REFUSED, told)
+        return Address(runtime.ports[port])
 
     async def changes(self) -> AsyncIterator[str]:
         """The Runtime API tells no news: it is asked for its list, and each box for the end of its program."""
