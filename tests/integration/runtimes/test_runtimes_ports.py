@@ -78,7 +78,7 @@ async def test_what_daytona_wants_to_be_shown_is_another_one_after_each_start(
 
 
 async def _told(boxes: Boxes, box: Box) -> list[int]:
-    """The ports that the program of a box was told of."""
+    """The ports that the program of a box was told of; none while it has not begun."""
     ran = await boxes.sh(
         box, "tr '\\0' '\\n' < /proc/$(cat /sandherd/run/pid)/environ | sed -n 's/^SANDHERD_PORTS=//p'"
     )
@@ -90,13 +90,13 @@ async def test_of_a_runtime_those_ports_are_reached_that_are_told(runtimes: Boxe
     assert isinstance(runtimes.provider, Remote)
     box = await runtimes.make()
     ports = sorted(remote_double.of(box.name).machine.work_ports)
-    assert await _told(runtimes, box) == ports
+    assert await eventually(lambda: _told(runtimes, box)) == ports
     with pytest.raises(ProviderError, match=f"lets in to {ports[0]}, {ports[1]}") as caught:
         await runtimes.provider.address(box.name, 60_000)
     assert caught.value.fault is ProviderFault.REFUSED
     await runtimes.provider.stop(box.name, 1)
     await runtimes.provider.start(box.name)
-    assert await _told(runtimes, box) == ports
+    assert await eventually(lambda: _told(runtimes, box)) == ports
     await _serve(runtimes, box, ports[1])
     address = await runtimes.provider.address(box.name, ports[1])
     assert await eventually(lambda: _answers(address))
@@ -113,7 +113,7 @@ async def test_a_runtime_api_that_says_nothing_of_ports_has_those_that_openhands
     assert isinstance(runtimes.provider, Remote)
     remote_double.tells_hosts = False
     box = await runtimes.make()
-    assert await _told(runtimes, box) == [12_000, 12_001]
+    assert await eventually(lambda: _told(runtimes, box)) == [12_000, 12_001]
     address = await runtimes.provider.address(box.name, 12_001)
     assert address.url.startswith("http://work-2-127.0.0.1:")
 

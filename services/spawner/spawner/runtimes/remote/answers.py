@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from sandherd.contracts.specs import Limits
 from sandherd.settings.remote import FACTORS
 from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.boxes.provider import Box, BoxState, ProgramEnd, ProviderError, ProviderFault
+from spawner.runtimes.boxes.provider import Address, Box, BoxState, ProgramEnd, ProviderError, ProviderFault
 from spawner.runtimes.remote.scripts import Look
 
 _MIB_PER_GB: Final = 1024
@@ -138,6 +138,24 @@ def name_of(session_id: str) -> tuple[str, str] | None:
     """A box's herd and name by its session; None for somebody else's."""
     herd, found, name = session_id.partition("-")
     return (herd, name) if found and name.startswith("sbx-") else None
+
+
+def is_of(runtime: Runtime, herd: str | None) -> bool:
+    """Whether it is a box of this herd; None: of any."""
+    found = name_of(runtime.session_id)
+    return found is not None and herd in {None, found[0]}
+
+
+def address(runtime: Runtime, name: str, port: int) -> Address:
+    """Where a port of it is reached. Raises `ProviderError` for one that there is no way to."""
+    if not runtime.ready:
+        told = f"remote: {name} is {runtime.status}: no port of it is reached now"
+        raise ProviderError(ProviderFault.TRANSIENT, told)
+    if port not in runtime.ports:
+        only = ", ".join(map(str, sorted(runtime.ports))) or "none"
+        told = f"remote: there is no way to port {port} of {name}; the Runtime API lets in to {only}"
+        raise ProviderError(ProviderFault.REFUSED, told)
+    return Address(runtime.ports[port])
 
 
 def factor(limits: Limits, least: int, step_gb: float) -> int:

@@ -78,7 +78,7 @@ class Remote:
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All boxes with these labels. Of one whose agent server does not answer only the herd is known."""
-        ours = [one for one in await self._api.all() if self._is_ours(one, labels.get(HERD))]
+        ours = [one for one in await self._api.all() if answers.is_of(one, labels.get(HERD))]
         boxes = await asyncio.gather(*(self._seen(runtime) for runtime in ours))
         for runtime, box in zip(ours, boxes, strict=True):
             self._sessions[box.name] = runtime.session_id
@@ -172,15 +172,7 @@ class Remote:
 
     async def address(self, name: str, port: int) -> Address:
         """Where the Runtime API says that a port is reached: of most there is no way in."""
-        runtime = await self._known(name)
-        if not runtime.ready:
-            told = f"remote: {name} is {runtime.status}: no port of it is reached now"
-            raise ProviderError(ProviderFault.TRANSIENT, told)
-        if port not in runtime.ports:
-            only = ", ".join(map(str, sorted(runtime.ports))) or "none"
-            told = f"remote: there is no way to port {port} of {name}; the Runtime API lets in to {only}"
-            raise ProviderError(ProviderFault.REFUSED, told)
-        return Address(runtime.ports[port])
+        return answers.address(await self._known(name), name, port)
 
     async def changes(self) -> AsyncIterator[str]:
         """The Runtime API tells no news: it is asked for its list, and each box for the end of its program."""
@@ -188,7 +180,7 @@ class Remote:
         while True:
             now: dict[str, tuple[object, ...]] = {}
             for runtime in await self._api.all():
-                if self._is_ours(runtime, self._kind.herd):
+                if answers.is_of(runtime, self._kind.herd):
                     box = await self._seen(runtime)
                     now[box.name] = (box.id, box.alive, box.state, box.runs, box.aside)
             for name in sorted(known.keys() | now.keys()):
@@ -254,7 +246,3 @@ class Remote:
 
     def _server(self, runtime: Runtime) -> AgentServer:
         return AgentServer(self._http, runtime, self._kind.patience)
-
-    def _is_ours(self, runtime: Runtime, herd: str | None) -> bool:
-        found = answers.name_of(runtime.session_id)
-        return found is not None and herd in {None, found[0]}
