@@ -34,4 +34,4 @@ class AskAgentServer(Request[AgentServerView]):
     type: ClassVar[str] = "spawner.agent_server"
     sandbox: SafeName
     with_key: bool = False
-    """Whether its key is wanted, too."""
+    """Whether its key is wanted, too, and the headers that every request has to carry on the way there."""
