@@ -49,6 +49,8 @@ NAMED: dict[str, list[Any]] = {
     "kubernetes_user": ["1:1", "1:2", "2:2"],
     "kubernetes_read_only": [False, True, False],
     "kubernetes_cpu": ["2", "500m", "1.5"],
+    "kubernetes_ingress": [["10.0.0.0/8", "team"], ["team/app=web"], ["nobody"]],
+    "kubernetes_ports": [[8000], [8000, 9000], [9000]],
     "kubernetes_egress": [["10.0.0.0/8"], ["10.0.0.0/8@443"], ["2001:db8::/32"]],
 }
 """Values of settings that take no word of any kind."""
@@ -71,7 +73,7 @@ def three(name: str) -> list[Any]:
 def written(value: Any) -> str:
     """A value as it stands in a variable."""
     if isinstance(value, str | list):
-        return ",".join([value] if isinstance(value, str) else value)
+        return ",".join([value] if isinstance(value, str) else map(str, value))
     return json.dumps(value)
 
 

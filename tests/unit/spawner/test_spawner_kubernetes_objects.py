@@ -14,9 +14,11 @@ from sandherd.settings import Settings
 from sandherd.settings.kubernetes import Placement, Toleration
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, File
-from spawner.runtimes.kubernetes import manifests, rights
+from spawner.runtimes.kubernetes import manifests, network, rights, states
 from spawner.runtimes.kubernetes.manifests import Kind
+from spawner.runtimes.kubernetes.network import Entrance
 from spawner.runtimes.kubernetes.opening import kind as kind_of
+from spawner.runtimes.kubernetes.opening import sources
 
 ROOT = Path(__file__).parents[3]
 VERSION = "1.37"
@@ -142,7 +144,7 @@ def test_whatever_a_thing_is_called_its_cluster_takes_the_name(text: str) -> Non
 )
 def test_the_network_of_a_herd_is_closed_but_for_what_it_needs(address: str, rule: dict[str, Any]) -> None:
     """Nobody reaches a sandbox; it reaches names, its broker as closely as that is known, and what is allowed."""
-    policy = valid(manifests.policy("h1", address, ["10.0.0.0/8@443", "2001:db8::/32"], OWNER))
+    policy = valid(network.policy("h1", address, ["10.0.0.0/8@443", "2001:db8::/32"], OWNER))
     assert policy["spec"]["ingress"] == []
     assert set(policy["spec"]["policyTypes"]) == {"Ingress", "Egress"}
     names, broker, *allowed = policy["spec"]["egress"]
@@ -151,6 +153,52 @@ def test_the_network_of_a_herd_is_closed_but_for_what_it_needs(address: str, rul
     assert allowed == [
         {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"protocol": "TCP", "port": 443}]},
         {"to": [{"ipBlock": {"cidr": "2001:db8::/32"}}]},
+    ]
+
+
+def test_only_who_is_named_is_let_in_and_to_the_ports_that_are_named() -> None:
+    """A network, or the pods of a namespace; never by that a sandbox, of whatever herd."""
+    named = ["10.1.0.0/16", "fd00::/8", "team", "team/app.kubernetes.io/name=web"]
+    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], None, Entrance(named, [12000, 12001])))["spec"][
+        "ingress"
+    ]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 12000}, {"protocol": "TCP", "port": 12001}]
+    v4, v6, team, web = rule["from"]
+    assert (v4, v6) == ({"ipBlock": {"cidr": "10.1.0.0/16"}}, {"ipBlock": {"cidr": "fd00::/8"}})
+    others = [{"key": "app.kubernetes.io/name", "operator": "NotIn", "values": ["sandherd-sandbox"]}]
+    assert team == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team"}},
+        "podSelector": {"matchExpressions": others},
+    }
+    assert web["podSelector"] == {"matchExpressions": others, "matchLabels": {"app.kubernetes.io/name": "web"}}
+    sandbox = manifests.pod(SPEC, Kind(image="i"))["metadata"]["labels"]
+    assert sandbox["app.kubernetes.io/name"] in others[0]["values"]
+
+
+def test_who_is_let_in_is_what_is_set_or_else_who_is_beside_the_spawner(tmp_path: Path) -> None:
+    """In a pod that is its own namespace; elsewhere that of sandboxes. `nobody` lets nobody in."""
+    own = tmp_path / "namespace"
+    usual = Settings(sandbox_image="i", kubernetes_namespace="boxes")
+    assert sources(usual, own) == ["boxes"]
+    own.write_text("spawners\n")
+    assert sources(usual, own) == ["spawners"]
+    assert sources(usual.model_copy(update={"kubernetes_ingress": frozenset({"b", "a"})}), own) == ["a", "b"]
+    assert (kind_of(usual).closed, kind_of(usual).ports) == (False, (12000, 12001))
+    assert kind_of(usual.model_copy(update={"kubernetes_ingress": frozenset({"nobody"})})).closed
+    assert valid(network.policy("h1", "nats://10.1.2.3", []))["spec"]["ingress"] == []
+
+
+@pytest.mark.parametrize("wrong", ["A", "team/", "team/=x", "team/a=b c", "10.0.0.0/33", "team/a"])
+def test_who_is_let_in_is_said_so_that_a_cluster_takes_it(wrong: str) -> None:
+    """Anything else is refused when the settings are read."""
+    with pytest.raises(ValueError, match="no network"):
+        Settings(kubernetes_ingress=frozenset({wrong}))
+
+
+def test_a_pod_is_reached_at_its_address_once_it_has_one() -> None:
+    """An address of the sixth version stands in brackets in a URL."""
+    assert [states.host({"status": status}) for status in ({}, {"podIP": "10.0.0.7"}, {"podIP": "fd00::7"})] == [
+        *(None, "10.0.0.7", "[fd00::7]")
     ]
 
 

@@ -25,6 +25,9 @@ from sandherd_worker.exits import ExitCode
         ("HEARTBEAT_INTERVAL", "-1"),
         ("HEARTBEAT_INTERVAL", "nan"),
         ("NATS_URL", ""),
+        ("SANDHERD_PORTS", "12000,80"),
+        ("SANDHERD_PORTS", "12000;12001"),
+        ("SANDHERD_PORTS", "65536"),
     ],
 )
 def test_a_variable_that_cant_be_used_is_named(tmp_path: Path, assignment: Any, name: str, value: str) -> None:

@@ -35,5 +35,6 @@ def _view(runtime: Runtime, menu: Menu, settings: Settings) -> RuntimeView:
         memory=can.memory,
         processes=can.processes,
         cores=can.cores,
+        ports=can.ports,
         limit=settings.runtime_limits.get(runtime.name),
     )

@@ -11,6 +11,7 @@ from sandherd.contracts.offers import Previous
 from sandherd.contracts.requests import Mount
 
 if TYPE_CHECKING:
+    from spawner.runtimes.addresses import Address
     from spawner.runtimes.commands import Command, File, Ran
 
 _USAGE: Final = 2
@@ -216,8 +217,8 @@ class Runtime(Protocol):
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
         """A file's content, or None if there is none. Raises `refused` for one of more than `limit` bytes."""
 
-    async def address(self, unit: str, port: int) -> str:
-        """The URL of a port of the sandbox, for whoever may reach it. Raises `refused` where there is none."""
+    async def address(self, unit: str, port: int) -> "Address":
+        """Where a port of the sandbox is, for whoever may reach it. Raises `refused` where there is no way to it."""
 
     async def keep(self, unit: str) -> None:
         """Put what it leaves aside for a person to look at: something in it was never said."""

@@ -9,7 +9,7 @@ from sandherd.bus.together import end
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes import furnishing
 from spawner.runtimes.boxes.asking import asked, patiently
-from spawner.runtimes.boxes.provider import Addressing, Box, BoxState, Provider
+from spawner.runtimes.boxes.provider import Address, Addressing, Box, BoxState, Provider
 from spawner.runtimes.commands import Command, File, Ran, placed
 from spawner.runtimes.contract import (
     NOT_HELD,
@@ -61,7 +61,8 @@ class BoxRuntime:
 
     async def create(self, plan: SandboxPlan) -> None:
         """Make the box and start its worker, unless that was done."""
-        await asked(self._provider.create(furnishing.box(self._seen_from_there(plan), self._herd)))
+        ports = self._provider.abilities.open_ports
+        await asked(self._provider.create(furnishing.box(self._seen_from_there(plan), self._herd, ports)))
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start the worker once more, to say what is left unsaid."""
@@ -71,7 +72,9 @@ class BoxRuntime:
         if box.hollow:
             await self.create(plan)
             return
-        await asked(self._provider.put(plan.unit, furnishing.files(self._seen_from_there(plan), lost=box.end)))
+        ports = self._provider.abilities.open_ports
+        files = furnishing.files(self._seen_from_there(plan), lost=box.end, ports=ports)
+        await asked(self._provider.put(plan.unit, files))
         await asked(self._provider.start(plan.unit))
 
     async def pause(self, unit: str) -> None:
@@ -129,8 +132,8 @@ class BoxRuntime:
         await self._known(unit)
         return None
 
-    async def address(self, unit: str, port: int) -> str:
-        """The URL of a port of the box."""
+    async def address(self, unit: str, port: int) -> Address:
+        """Where a port of the box is."""
         if not (self._provider.abilities.ports and isinstance(self._provider, Addressing)):
             told = f"runtime {self.name}: no port of a sandbox can be reached here"
             raise RuntimeFailedError(RuntimeFault.REFUSED, told)

@@ -14,6 +14,7 @@ from aiodocker.volumes import DockerVolume
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import (
     Abilities,
+    Address,
     Box,
     BoxSpec,
     Command,
@@ -146,14 +147,14 @@ class Engine:
         with faults(f"reading {path} of {name}"):
             return archives.only_file(await self._of(name).get_archive(path), path, limit)
 
-    async def address(self, name: str, port: int) -> str:
+    async def address(self, name: str, port: int) -> Address:
         """Where the engine's network has put the container."""
         with faults(f"looking for {name}"):
             shown = await self._of(name).show()
         host = containers.host_of(shown)
         if host is None:
             raise ProviderError(ProviderFault.REFUSED, f"docker: {name} has no network that it could be reached by")
-        return f"http://{host}:{port}"
+        return Address(f"http://{host}:{port}")
 
     async def changes(self) -> AsyncIterator[str]:
         """The engine's events of our containers, from now on."""

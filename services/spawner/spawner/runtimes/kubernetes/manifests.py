@@ -1,13 +1,11 @@
-"""What a cluster is told of a box, and of the network of all boxes of a herd. All pure."""
+"""What a cluster is told of a box. All pure."""
 
 import hashlib
-import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from sandherd.settings.kubernetes import Placement
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
@@ -29,8 +27,6 @@ ASIDE: Final = "sandherd.dev/aside"
 GROUP: Final = "agents.x-k8s.io"
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_NATS: Final = 4222
-_PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +47,10 @@ class Kind:
     placements: Mapping[str, Placement] = field(default_factory=dict)
     pending: float = 300
     """For how long a pod may wait until it runs, in seconds."""
+    closed: bool = False
+    """Whether nobody is let in to any pod."""
+    ports: tuple[int, ...] = ()
+    """The only ports that somebody is let in to; none: all."""
 
 
 def named(unit: str) -> str:
@@ -182,57 +182,6 @@ def _metadata(spec: BoxSpec, kind: Kind) -> Json:
     }
     if kind.owner:
         found["ownerReferences"] = [dict(kind.owner)]
-    return found
-
-
-def policy(herd: str, brokers: str, egress: Sequence[str], owner: Mapping[str, Any] | None = None) -> Json:
-    """The network of a herd's boxes: nobody reaches them, and they reach names, the broker, and what is allowed."""
-    rules: list[Json] = [_names()]
-    rules += [_broker(address.strip()) for address in brokers.split(",")]
-    rules += [_destination(one) for one in egress]
-    found: Json = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": f"{PREFIX}{herd}", "labels": MANAGED | {HERD: label(herd)}},
-        "spec": {
-            "podSelector": {"matchLabels": {HERD: label(herd)}},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [],
-            "egress": rules,
-        },
-    }
-    if owner:
-        found["metadata"]["ownerReferences"] = [dict(owner)]
-    return found
-
-
-def _names() -> Json:
-    anywhere: Json = {"namespaceSelector": {}}
-    return {"to": [anywhere], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
-
-
-def _broker(address: str) -> Json:
-    """By its address, or by its namespace where its name says that it is a service; else by its port alone."""
-    parts = urlsplit(address)
-    ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]
-    host = parts.hostname or ""
-    try:
-        network = ipaddress.ip_network(host)
-    except ValueError:
-        pieces = host.split(".")
-        inside = len(pieces) == 2 or (len(pieces) > 2 and pieces[2] == "svc")
-        if inside:
-            peer: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": pieces[1]}}}
-            return {"to": [peer], "ports": ports}
-        return {"ports": ports}
-    return {"to": [{"ipBlock": {"cidr": str(network)}}], "ports": ports}
-
-
-def _destination(text: str) -> Json:
-    network, _, port = text.partition("@")
-    found: Json = {"to": [{"ipBlock": {"cidr": str(ipaddress.ip_network(network))}}]}
-    if port:
-        found["ports"] = [{"protocol": "TCP", "port": int(port)}]
     return found
 
 

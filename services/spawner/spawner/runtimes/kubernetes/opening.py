@@ -8,17 +8,21 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 
 from sandherd.settings import Settings
+from sandherd.settings.kubernetes import NOBODY
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.runtimes.kubernetes import manifests
+from spawner.runtimes.kubernetes import network
 from spawner.runtimes.kubernetes.cluster import PODS, POLICIES, Cluster
 from spawner.runtimes.kubernetes.faults import faults
 from spawner.runtimes.kubernetes.manifests import GROUP, Json, Kind
 from spawner.runtimes.kubernetes.provider import Pods
 
-_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_SECRETS: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_ACCOUNT: Final = _SECRETS / "token"
+_OWN: Final = _SECRETS / "namespace"
+"""Where a pod finds the name of its own namespace."""
 _VERSIONS: Final = ("v1beta1", "v1alpha1")
 """The versions of Sandboxes whose fields that we need are the same; the first that is there is taken."""
 _NOT_THERE, _CONFLICT = 404, 409
@@ -65,9 +69,11 @@ async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
     version = await _sandboxes(cluster, settings.kubernetes_kind)
     owner = await _owner(cluster, settings.kubernetes_owner)
     brokers = settings.sandbox_nats_url or settings.nats_url
-    await guard(cluster, manifests.policy(herd, brokers, sorted(settings.kubernetes_egress), owner))
+    made_as = kind(settings, owner)
+    entrance = None if made_as.closed else network.Entrance(sources(settings), made_as.ports)
+    await guard(cluster, network.policy(herd, brokers, sorted(settings.kubernetes_egress), owner, entrance))
     _log.info("kubernetes runtime", cluster=said.get("gitVersion"), namespace=cluster.namespace, sandboxes=version)
-    return Pods(cluster, kind(settings, owner), version)
+    return Pods(cluster, made_as, version)
 
 
 def kind(settings: Settings, owner: Json | None = None) -> Kind:
@@ -86,7 +92,16 @@ def kind(settings: Settings, owner: Json | None = None) -> Kind:
         placement=settings.kubernetes_placement,
         placements=settings.kubernetes_placements,
         pending=settings.kubernetes_pending_timeout,
+        closed=NOBODY in settings.kubernetes_ingress,
+        ports=tuple(sorted(settings.kubernetes_ports)),
     )
+
+
+def sources(settings: Settings, own: Path = _OWN) -> list[str]:
+    """Who is let in: as it is set, or else what is beside the spawner, or beside the sandboxes if it is no pod."""
+    if settings.kubernetes_ingress:
+        return sorted(settings.kubernetes_ingress)
+    return [own.read_text().strip() if own.exists() else settings.kubernetes_namespace]
 
 
 async def guard(cluster: Cluster, policy: Json) -> None:

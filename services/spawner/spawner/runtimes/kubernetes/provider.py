@@ -4,11 +4,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import (
     Abilities,
+    Address,
     Box,
     BoxSpec,
     BoxState,
@@ -38,13 +40,14 @@ class Pods:
 
     name = "kubernetes"
     # The number of processes of a pod is limited by its node's kubelet, for all pods alike.
-    abilities = Abilities(pause=False, process_limit=False)
+    abilities = Abilities(pause=False, process_limit=False, ports=True)
 
     def __init__(self, cluster: Cluster, kind: Kind, version: str | None = None, worker: bytes | None = None) -> None:
         self._objects = Objects(cluster, version)
         self._cluster = cluster
         self._making = Making(self._objects, kind, worker)
         self._one_at_a_time: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.abilities = replace(self.abilities, ports=not kind.closed, open_ports=kind.ports)
 
     async def create(self, spec: BoxSpec) -> Box:
         """Make the pod, wait until it runs, put its files there and open its gate; go on with what is half done."""
@@ -130,6 +133,20 @@ class Pods:
         if ran.code != 0:
             raise ProviderError(ProviderFault.REFUSED, f"{path} is no file that can be read")
         return ran.out
+
+    async def address(self, name: str, port: int) -> Address:
+        """The pod's own address, for whoever is in its cluster and is let in."""
+        only = self.abilities.open_ports
+        if only and port not in only:
+            told = f"kubernetes: nobody is let in to port {port} of {name}: name it in SANDHERD_KUBERNETES_PORTS"
+            raise ProviderError(ProviderFault.REFUSED, told)
+        self._refuse_lost(await self._known(name))
+        pod = await self._objects.pod(name)
+        host = states.host(pod) if pod else None
+        if host is None:
+            told = f"kubernetes: the pod of {name} has no address yet; it gets one when a node has taken it"
+            raise ProviderError(ProviderFault.TRANSIENT, told)
+        return Address(f"http://{host}:{port}")
 
     async def changes(self) -> AsyncIterator[str]:
         """What the cluster says of our pods, from now on, as far as it changes a box."""

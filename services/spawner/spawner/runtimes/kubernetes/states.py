@@ -88,6 +88,12 @@ def runs(pod: Json) -> bool:
     return "running" in (container(pod).get("state") or {})
 
 
+def host(pod: Json) -> str | None:
+    """Where a pod is reached in its cluster, as it stands in a URL; None as long as it has no address."""
+    found: str = (pod.get("status") or {}).get("podIP") or ""
+    return f"[{found}]" if ":" in found else found or None
+
+
 def gone_for_good(pod: Json) -> bool:
     """Whether its cluster has ended it: such a pod is never started again."""
     return (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
