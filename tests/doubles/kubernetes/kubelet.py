@@ -25,6 +25,8 @@ class Kubelet:
         self.pull_error = ""
         """What its registry says, instead of giving an image."""
         self.memory = memory
+        self.lag = 0.0
+        """How late the first processes of its containers are."""
         self.containers: dict[str, Container] = {}
         self._folder = folder
         self._groups = groups
@@ -106,6 +108,7 @@ class Kubelet:
         self.containers[uid] = container
         restarts, last, pause = 0, None, 0.0
         while True:
+            container.lag = self.lag
             await container.start()
             began = now()
             state: Json = {"running": {"startedAt": began}}

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ POD: Final = "sandherd.dev/pod"
 """On a Sandbox: the pod in which its program was started first. Another pod has nothing of what that one held."""
 ASIDE: Final = "sandherd.dev/aside"
 GROUP: Final = "agents.x-k8s.io"
+_VERSION: Final = metadata.version("sandherd")
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NATS: Final = 4222
@@ -78,15 +80,15 @@ def pod(spec: BoxSpec, kind: Kind) -> Json:
 
 def sandbox(spec: BoxSpec, kind: Kind, version: str) -> Json:
     """The Sandbox of a box: its controller makes the pod, under the same name."""
-    metadata = _metadata(spec, kind)
+    told = _metadata(spec, kind)
     template = {
-        "metadata": {key: metadata[key] for key in ("labels", "annotations")},
+        "metadata": {key: told[key] for key in ("labels", "annotations")},
         "spec": pod_spec(spec, kind),
     }
     return {
         "apiVersion": f"{GROUP}/{version}",
         "kind": "Sandbox",
-        "metadata": metadata,
+        "metadata": told,
         "spec": {"podTemplate": template},
     }
 
@@ -129,7 +131,7 @@ def _container(spec: BoxSpec, kind: Kind) -> Json:
         "name": CONTAINER,
         "image": spec.image or kind.image,
         "imagePullPolicy": kind.pull_policy,
-        "command": gate.gate(spec.program, spec.limits.open_files),
+        "command": gate.gate(spec.program, spec.limits.open_files, spec.limits.cpu_seconds),
         "workingDir": ROOT,
         "env": [{"name": name, "value": value} for name, value in spec.environment.items()],
         "resources": {"requests": room, "limits": dict(room)},
@@ -165,12 +167,18 @@ def _renamed(fields: Json, old: str, new: str) -> Json:
     return {new if name == old else name: value for name, value in fields.items()}
 
 
-def _metadata(spec: BoxSpec, kind: Kind) -> Json:
-    common = MANAGED | {
+def _recommended(herd: str) -> dict[str, str]:
+    """The labels that tools for clusters look for; the herd is the instance."""
+    return MANAGED | {
         "app.kubernetes.io/component": "sandbox",
         "app.kubernetes.io/part-of": "sandherd",
-        "app.kubernetes.io/instance": label(spec.labels.get(HERD, "none")),
+        "app.kubernetes.io/instance": label(herd),
+        "app.kubernetes.io/version": label(_VERSION),
     }
+
+
+def _metadata(spec: BoxSpec, kind: Kind) -> Json:
+    common = _recommended(spec.labels.get(HERD, "none"))
     found: Json = {
         "name": named(spec.name),
         "labels": common | {key: label(value) for key, value in spec.labels.items()},
@@ -193,7 +201,7 @@ def policy(herd: str, brokers: str, egress: Sequence[str], owner: Mapping[str, A
     found: Json = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": f"{PREFIX}{herd}", "labels": MANAGED | {HERD: label(herd)}},
+        "metadata": {"name": f"{PREFIX}{herd}", "labels": _recommended(herd) | {HERD: label(herd)}},
         "spec": {
             "podSelector": {"matchLabels": {HERD: label(herd)}},
             "policyTypes": ["Ingress", "Egress"],
@@ -212,7 +220,10 @@ def _names() -> Json:
 
 
 def _broker(address: str) -> Json:
-    """By its address, or by its namespace where its name says that it is a service; else by its port alone."""
+    """By its address, or by its namespace where its name says that it is a service; else by its port alone.
+
+    A name of two parts may be a service's, and may as well be anybody's on the internet.
+    """
     parts = urlsplit(address)
     ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]
     host = parts.hostname or ""
@@ -220,8 +231,7 @@ def _broker(address: str) -> Json:
         network = ipaddress.ip_network(host)
     except ValueError:
         pieces = host.split(".")
-        inside = len(pieces) == 2 or (len(pieces) > 2 and pieces[2] == "svc")
-        if inside:
+        if len(pieces) > 2 and pieces[2] == "svc":
             peer: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": pieces[1]}}}
             return {"to": [peer], "ports": ports}
         return {"ports": ports}
