@@ -93,8 +93,11 @@ A container gets no capabilities, no new privileges, a user of its own, a root t
 memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Images with
 the worker start at once; for others the worker is brought to the engine once, as a volume that all containers read.
 
-A container outlives a restart of the engine only if the engine is set to that (`live-restore`); otherwise its worker is
-lost, and is started again there to say what is left. What was removed by a stranger is lost.
+A container outlives its spawner and the whole stack: the next one finds it and goes on with it. `sandherd down` ends
+it in order and leaves it at the engine, stopped; the next `up` takes in what it said, and then removes it.
+
+A container outlives a restart of the engine only if the engine is set to that (`live-restore`); otherwise its worker
+has said that it was stopped, or is started again there to say what is left. What was removed by a stranger is lost.
 
 ## Daytona
 

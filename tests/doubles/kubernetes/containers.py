@@ -45,6 +45,8 @@ class Container:
         self._process: Process | None = None
         self._inner = 0
         self._killed_before = 0
+        self.lag = 0.0
+        """For how long its first process does nothing after it was started: as where a node has little time for it."""
         for volume in pod["spec"].get("volumes") or []:
             (folder / volume["name"]).mkdir(mode=0o777, parents=True, exist_ok=True)
 
@@ -54,7 +56,8 @@ class Container:
         entered = self._groups.make(self._group, GroupLimits(memory, 4096))
         self._killed_before = self._groups.kills(self._group)
         read, write = os.pipe()
-        command = [*self._bwrap(write), "--", *self.spec["command"], *self.spec.get("args", [])]
+        lag = ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(self.lag)] if self.lag else []
+        command = [*self._bwrap(write), "--", *lag, *self.spec["command"], *self.spec.get("args", [])]
         with (self._folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", _ENTER, "enter", *map(str, entered), "--"),

@@ -33,6 +33,8 @@ class Kubelet:
         self.memory = memory
         self.toolchains: Path | None = None
         """Where every image has the SDKs of agents."""
+        self.lag = 0.0
+        """How late the first processes of its containers are."""
         self.containers: dict[str, Container] = {}
         self._folder = folder
         self._groups = groups
@@ -117,6 +119,7 @@ class Kubelet:
         self._change(pod, {"hostIP": _HOST, "podIP": host, "podIPs": [{"ip": host}]})
         restarts, last, pause = 0, None, 0.0
         while True:
+            container.lag = self.lag
             await container.start()
             began = now()
             state: Json = {"running": {"startedAt": began}}

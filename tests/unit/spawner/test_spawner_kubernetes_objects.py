@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,43 @@ def test_a_pod_may_do_as_little_as_a_worker_can_do_with() -> None:
     assert spec["terminationGracePeriodSeconds"] == 7
 
 
+def test_everything_has_the_labels_that_tools_for_clusters_look_for() -> None:
+    """All six that are recommended, on what is made and on what a controller makes of it; and it has its owner."""
+    kind = Kind(image="i", owner=OWNER)
+    sandbox = manifests.sandbox(SPEC, kind, "v1beta1")
+    policy = network.policy(SPEC.labels[HERD], "nats://10.1.2.3", [], OWNER)
+    template = sandbox["spec"]["podTemplate"]["metadata"]
+    for told in (manifests.pod(SPEC, kind)["metadata"], sandbox["metadata"], template, policy["metadata"]):
+        labels = {key.partition("/")[2]: value for key, value in told["labels"].items() if key.startswith("app.")}
+        assert labels == {
+            "name": "sandherd-sandbox",
+            "instance": SPEC.labels[HERD],
+            "version": metadata.version("sandherd"),
+            "component": "sandbox",
+            "part-of": "sandherd",
+            "managed-by": "sandherd",
+        }
+        assert told is template or told["ownerReferences"] == [OWNER]
+
+
 def test_no_file_of_a_box_is_in_any_object() -> None:
     """They may be secrets: whoever may read pods, or their cluster's log, would read them."""
     kind = Kind(image="i", owner=OWNER)
     assert SECRET not in str(manifests.pod(SPEC, kind)) + str(manifests.sandbox(SPEC, kind, "v1beta1"))
+
+
+def test_a_pod_that_may_do_more_is_refused_by_the_double() -> None:
+    """It holds pods to the strictest of the Pod Security Standards; so a namespace may enforce that."""
+    from tests.doubles.kubernetes.admission import admit
+    from tests.doubles.kubernetes.store import ApiError
+
+    for kind in MATRIX:
+        admit(manifests.pod(SPEC, kind))
+    for field, weaker in (("securityContext", {}), ("hostNetwork", True)):
+        pod = manifests.pod(SPEC, MATRIX[0])
+        pod["spec"][field] = weaker
+        with pytest.raises(ApiError, match="restricted"):
+            admit(pod)
 
 
 def test_a_pod_is_placed_as_its_profile_says() -> None:
@@ -140,6 +174,7 @@ def test_whatever_a_thing_is_called_its_cluster_takes_the_name(text: str) -> Non
             },
         ),
         ("wss://broker.example.org", {"ports": [{"protocol": "TCP", "port": 443}]}),
+        ("nats://example.org", {"ports": [{"protocol": "TCP", "port": 4222}]}),
     ],
 )
 def test_the_network_of_a_herd_is_closed_but_for_what_it_needs(address: str, rule: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any, Final
 
 from sandherd.settings.kubernetes import Placement
@@ -25,6 +26,7 @@ POD: Final = "sandherd.dev/pod"
 """On a Sandbox: the pod in which its program was started first. Another pod has nothing of what that one held."""
 ASIDE: Final = "sandherd.dev/aside"
 GROUP: Final = "agents.x-k8s.io"
+_VERSION: Final = metadata.version("sandherd")
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -78,15 +80,15 @@ def pod(spec: BoxSpec, kind: Kind) -> Json:
 
 def sandbox(spec: BoxSpec, kind: Kind, version: str) -> Json:
     """The Sandbox of a box: its controller makes the pod, under the same name."""
-    metadata = _metadata(spec, kind)
+    told = _metadata(spec, kind)
     template = {
-        "metadata": {key: metadata[key] for key in ("labels", "annotations")},
+        "metadata": {key: told[key] for key in ("labels", "annotations")},
         "spec": pod_spec(spec, kind),
     }
     return {
         "apiVersion": f"{GROUP}/{version}",
         "kind": "Sandbox",
-        "metadata": metadata,
+        "metadata": told,
         "spec": {"podTemplate": template},
     }
 
@@ -129,7 +131,7 @@ def _container(spec: BoxSpec, kind: Kind) -> Json:
         "name": CONTAINER,
         "image": spec.image or kind.image,
         "imagePullPolicy": kind.pull_policy,
-        "command": gate.gate(spec.program, spec.limits.open_files),
+        "command": gate.gate(spec.program, spec.limits.open_files, spec.limits.cpu_seconds),
         "workingDir": ROOT,
         "env": [{"name": name, "value": value} for name, value in spec.environment.items()],
         "resources": {"requests": room, "limits": dict(room)},
@@ -165,12 +167,18 @@ def _renamed(fields: Json, old: str, new: str) -> Json:
     return {new if name == old else name: value for name, value in fields.items()}
 
 
-def _metadata(spec: BoxSpec, kind: Kind) -> Json:
-    common = MANAGED | {
+def recommended(herd: str) -> dict[str, str]:
+    """The labels that tools for clusters look for; the herd is the instance."""
+    return MANAGED | {
         "app.kubernetes.io/component": "sandbox",
         "app.kubernetes.io/part-of": "sandherd",
-        "app.kubernetes.io/instance": label(spec.labels.get(HERD, "none")),
+        "app.kubernetes.io/instance": label(herd),
+        "app.kubernetes.io/version": label(_VERSION),
     }
+
+
+def _metadata(spec: BoxSpec, kind: Kind) -> Json:
+    common = recommended(spec.labels.get(HERD, "none"))
     found: Json = {
         "name": named(spec.name),
         "labels": common | {key: label(value) for key, value in spec.labels.items()},

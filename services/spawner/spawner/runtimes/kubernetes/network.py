@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.kubernetes.manifests import MANAGED, PREFIX, Json, label
+from spawner.runtimes.kubernetes.manifests import MANAGED, PREFIX, Json, label, recommended
 
 _KIND: Final = "app.kubernetes.io/name"
 _NAMESPACE: Final = "kubernetes.io/metadata.name"
@@ -41,7 +41,7 @@ def policy(
     found: Json = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": f"{PREFIX}{herd}", "labels": MANAGED | {HERD: label(herd)}},
+        "metadata": {"name": f"{PREFIX}{herd}", "labels": recommended(herd) | {HERD: label(herd)}},
         "spec": {
             "podSelector": {"matchLabels": {HERD: label(herd)}},
             "policyTypes": ["Ingress", "Egress"],
@@ -79,7 +79,10 @@ def _names() -> Json:
 
 
 def _broker(address: str) -> Json:
-    """By its address, or by its namespace where its name says that it is a service; else by its port alone."""
+    """By its address, or by its namespace where its name says that it is a service; else by its port alone.
+
+    A name of two parts may be a service's, and may as well be anybody's on the internet.
+    """
     parts = urlsplit(address)
     ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]
     host = parts.hostname or ""
@@ -87,8 +90,7 @@ def _broker(address: str) -> Json:
         network = ipaddress.ip_network(host)
     except ValueError:
         pieces = host.split(".")
-        inside = len(pieces) == 2 or (len(pieces) > 2 and pieces[2] == "svc")
-        if inside:
+        if len(pieces) > 2 and pieces[2] == "svc":
             peer: Json = {"namespaceSelector": {"matchLabels": {_NAMESPACE: pieces[1]}}}
             return {"to": [peer], "ports": ports}
         return {"ports": ports}

@@ -1,5 +1,6 @@
 """Opening the Kubernetes runtime: the cluster is asked who it is and what it has, once."""
 
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,24 +106,24 @@ def sources(settings: Settings, own: Path = _OWN) -> list[str]:
 
 
 async def guard(cluster: Cluster, policy: Json) -> None:
-    """See to it that the herd's network is as it should be, whatever it was."""
+    """See to it that the herd's network is as it should be, whatever it was. Another replica may do so as well."""
     path = POLICIES.format(cluster.namespace)
+    own = f"{path}/{policy['metadata']['name']}"
     with faults("keeping the network of sandboxes closed"):
-        try:
-            await cluster.change(f"{path}/{policy['metadata']['name']}", policy)
-        except ApiException as error:
-            if error.status != _NOT_THERE:
-                raise
-            await _made(cluster, path, policy)
+        missing = await _is(_NOT_THERE, cluster.change(own, policy))
+        if missing and await _is(_CONFLICT, cluster.make(path, policy)):
+            await cluster.change(own, policy)
 
 
-async def _made(cluster: Cluster, path: str, policy: Json) -> None:
-    """Another replica may have been first, with the same."""
+async def _is(status: int, call: Awaitable[Json]) -> bool:
+    """Whether the cluster answers that."""
     try:
-        await cluster.make(path, policy)
+        await call
     except ApiException as error:
-        if error.status != _CONFLICT:
+        if error.status != status:
             raise
+        return True
+    return False
 
 
 async def _sandboxes(cluster: Cluster, wanted: str) -> str | None:

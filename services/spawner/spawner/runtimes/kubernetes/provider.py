@@ -85,7 +85,7 @@ class Pods:
             await self.remove(name)
             return
         for signal, wait in (("TERM", grace + _MARGIN if grace else 0), ("KILL", _KILLED)):
-            if wait and await self._ends(name, signal, wait):
+            if wait and await self._ends(box, signal, wait):
                 return
         raise ProviderError(ProviderFault.TIMED_OUT, f"kubernetes: {name} was killed, and is not said to have ended")
 
@@ -191,14 +191,15 @@ class Pods:
         if box.state is BoxState.FAILED:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {box.problem}")
 
-    async def _ends(self, name: str, signal: str, wait: float) -> bool:
+    async def _ends(self, box: Box, signal: str, wait: float) -> bool:
         """Whether the program has ended within that time of being told to."""
+        name = box.name
 
         def holds(pod: Json | None) -> bool:
             return pod is None or not states.box(pod).alive
 
         try:
-            await self._script(name, gate.signalled(signal))
+            await self._script(name, gate.signalled(signal, box.runs))
         except ProviderError as error:
             if error.fault not in {ProviderFault.TRANSIENT, ProviderFault.NOT_FOUND}:
                 raise  # its end may well cut our command off: whether it has ended is asked next
