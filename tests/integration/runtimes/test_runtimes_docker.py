@@ -231,6 +231,9 @@ async def test_a_volume_without_its_container_is_found_and_used(boxes: Any, dock
     await docker.containers.container(box.id).delete(force=True, v=True)
     found = await boxes.provider.get(spec.name)
     assert (found.hollow, found.alive, found.labels) == (True, False, box.labels)
+    end = seen(found).end
+    assert end is not None
+    assert not end.gone, "it would be given up, though its volume has what was not said yet"
     assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [spec.name]
     box = await boxes.provider.create(spec)
     said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
