@@ -167,7 +167,7 @@ class Dockered:
         """The containers and volumes of sandboxes that the engine has."""
         containers = await self.docker.containers.list(all="true", filters='{"label": ["sandherd.dev/herd"]}')
         volumes = (await self.docker.volumes.list())["Volumes"] or []
-        ours = ("sandherd-worker-", "sandherd-test-")
+        ours = "sandherd-test-"
         return [one["Names"][0] for one in containers] + [
             volume["Name"] for volume in volumes if not volume["Name"].startswith(ours)
         ]

@@ -184,7 +184,7 @@ def seen(box: Box) -> Seen:
             told.code if told else None,
             out_of_memory=told.out_of_memory if told else False,
             last_line=(told.reason if told else "") or box.problem,
-            gone=box.state is BoxState.FAILED,
+            gone=box.state is BoxState.FAILED and not box.hollow,
         )
     return Seen(
         box.name,

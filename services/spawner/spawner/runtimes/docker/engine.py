@@ -23,7 +23,7 @@ from spawner.runtimes.boxes.provider import (
     ProviderFault,
     Ran,
 )
-from spawner.runtimes.docker import archives, containers, executing
+from spawner.runtimes.docker import archives, containers, executing, feeding
 from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import ASIDE, PREFIX, Kind
 from spawner.runtimes.docker.faults import faults
@@ -46,13 +46,14 @@ class Engine:
             self.abilities = replace(self.abilities, ports=False)
         self._docker = docker
         self._kind = kind
-        self._bringing = Bringing(docker, bundled)
         uid, _, gid = kind.user.partition(":")
         self._owner = (int(uid), int(gid or uid))
+        self._bringing = Bringing(docker, self._owner, bundled)
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Make the container with its files, and start it. What a call before has left half done is gone on with."""
+        """Make the container, and start it with its files. What a call before has left half done is gone on with."""
         box = await self.get(spec.name)
+        new = box is None
         if box is None or box.hollow:
             with faults(f"making {spec.name}"):
                 box = await self._make(spec)
@@ -60,8 +61,11 @@ class Engine:
             return box
         with faults(f"starting {spec.name}"):
             container = self._of(spec.name)
-            await container.put_archive(ROOT, io.BytesIO(archives.fresh(spec.files, self._owner)))
-            await container.start()
+            if new and box is None:
+                await feeding.start(container, archives.later(spec.files, self._owner))
+            else:  # somebody may have handed it something over its input already; or its volume is not new
+                await container.put_archive(ROOT, io.BytesIO(archives.fresh(spec.files, self._owner)))
+                await container.start()
         return await self._known(spec.name)
 
     async def get(self, name: str) -> Box | None:
@@ -177,7 +181,7 @@ class Engine:
         """Another replica may be making it at the same moment; then it is that one, which is returned."""
         image = spec.image or self._kind.image
         try:
-            told = containers.config(spec, self._kind, await self._bringing.volume_for(image))
+            told = containers.config(spec, self._kind, await self._bringing.image_for(image))
             await self._docker.containers.create(told, name=PREFIX + spec.name)
         except DockerError as error:
             if error.status == _NOT_FOUND:
