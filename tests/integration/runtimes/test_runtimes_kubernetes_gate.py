@@ -51,7 +51,8 @@ async def test_a_program_is_stopped_in_order_that_is_only_just_started_again(clu
     ended = await pods.provider.get(box.name)
     assert ended is not None
     assert ended.end is not None
-    assert (ended.end.code, ended.runs) == (5, 2)
+    assert ended.end.code in {5, 143}, "it was killed after its grace"  # 143 before it has said what to do at SIGTERM
+    assert ended.runs == 2
 
 
 async def test_a_pod_that_is_restarted_before_anything_was_begun_in_it_is_begun_then(

@@ -21,6 +21,8 @@ TOO_LARGE, NO_FILE, NOT_THERE, CUT_SHORT, TOO_LATE = 41, 42, 44, 45, 46
 """How our own scripts end when they can't do what they were to do."""
 _PLACE: Final = f"mkdir -p {OWN} && cd {ROOT} && mkdir -p {' '.join(FOLDERS)} || exit 1"
 """Done by whoever is first: a cluster takes commands for a pod whose first process has not done anything yet."""
+_NUMBERED: Final = 'echo $$ > "$0.new" && mv "$0.new" "$0"; exec "$@"'
+"""Tells its own number, and becomes the program. Told by the gate, it could be signalled before it would hear that."""
 _GATE: Final = f"""
 trap 'exit 143' TERM INT
 umask 077
@@ -41,10 +43,9 @@ child=
 told=
 trap 'told=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM INT
 cd {ROOT}/work
-"$@" &
+/bin/sh -c {shlex.quote(_NUMBERED)} "{OWN}/pid.$go" "$@" &
 child=$!
 [ -z "$told" ] || kill -TERM "$child" 2>/dev/null
-echo $child > {OWN}/pid.new && mv {OWN}/pid.new "{OWN}/pid.$go"
 code=127
 while :; do
   told=
