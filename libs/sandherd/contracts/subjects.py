@@ -218,6 +218,15 @@ def read_event_subject(subject: str) -> tuple[str, str, str]:
         raise ContractError(Code.UNSAFE_NAME, str(error), field=error.field) from None
 
 
+def covers(pattern: str, subject: str) -> bool:
+    """Whether a subscription to `pattern` is for `subject`, by NATS's rules of wildcards."""
+    wanted, given = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted = wanted[:-1]
+        given = given[: len(wanted)] if len(given) > len(wanted) else []
+    return len(wanted) == len(given) and all(want in {"*", token} for want, token in zip(wanted, given, strict=True))
+
+
 def command_subject(command_type: str, project: str) -> str:
     """Where a command of this type for this project is said."""
     return BY_NAME[f"command.{command_type}"].fill(project=project)
