@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from sandherd.client.cli.listing import show_list, show_one
+from sandherd.client.cli.listing import show_one
 from sandherd.client.cli.options import Format, Output, Project, example, group
 
 if TYPE_CHECKING:
@@ -63,15 +63,15 @@ def create_subscription(
 @app.command("list", epilog=example("sandherd subscriptions list", "sandherd subscriptions list -o json"))
 def list_subscriptions(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """The project's subscriptions, and what waits in each."""
-    return show_list(
-        ctx,
-        lambda herd: herd.subscriptions(),
-        _row,
-        key="subscriptions",
-        header=HEADER,
-        project=project,
-        output=output,
-    )
+    from sandherd.client.cli.printing import answer
+    from sandherd.client.cli.talking import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.subscriptions()
+        answer(output, found, HEADER, [_row(one) for one in found.subscriptions])
+        return 0
+
+    return talk(ctx, work, project=project)
 
 
 @app.command("delete", epilog=example("sandherd subscriptions delete alerts"))
