@@ -45,10 +45,14 @@ const events = await (await jetstream(connection, { domain: "herd" }).consumers.
 });
 let seen = 0;
 for await (const message of events) {
+  if (seen >= Number(count)) {
+    message.nak(); // it came before we stopped: the next reader need not wait for it
+    continue;
+  }
   const event = HTTP.toEvent({ headers: STRUCTURED, body: message.string() });
   console.log(JSON.stringify({ id: event.id, type: event.type, subject: event.subject, project: event.project }));
   message.ack();
-  if (++seen >= Number(count)) break;
+  if (++seen >= Number(count)) events.stop();
 }
 await connection.drain();
 if (seen < Number(count)) throw new Error(`the subscription ${name} is gone`);

@@ -84,6 +84,12 @@ class Puller:
             await self._subscription.unsubscribe()
         self._subscription = None
 
+    def rest(self) -> list[Msg]:
+        """What has come and was not asked for; nobody else is given it until it is given back, or its time is over."""
+        found = [*self._waiting]
+        self._waiting.clear()
+        return found
+
     async def next_batch(self, most: int) -> list[Msg]:
         """At least one message, and no more than `most`. Raises `DeafError` when the consumer is gone."""
         while not self._waiting:

@@ -74,10 +74,15 @@ class Receiving:
             await message.ack()  # no event at all: the history refuses it, too
 
     async def close(self) -> None:
-        """Take no more. What was taken and not acknowledged comes again, to whoever takes from it next."""
+        """Take no more, and give back what nobody has looked at, so that the next reader need not wait for it."""
         self._bound = False
-        if self._puller is not None:
-            await self._puller.unbind()
+        if self._puller is None:
+            return
+        await self._puller.unbind()
+        with suppress(nats.errors.Error):  # the broker is away, and gives it again by itself
+            for message in [*self._waiting, *self._puller.rest()]:
+                await message.nak()
+        self._waiting.clear()
 
     async def _more(self) -> list[Msg]:
         """What comes next. Being bound once, it is bound again for as long as the subscription is there."""
