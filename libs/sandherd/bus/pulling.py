@@ -84,8 +84,16 @@ class Puller:
             await self._subscription.unsubscribe()
         self._subscription = None
 
-    def rest(self) -> list[Msg]:
-        """What has come and was not asked for; nobody else is given it until it is given back, or its time is over."""
+    async def leave(self) -> list[Msg]:
+        """Listen no more. Returns what was sent here and nobody asked for, which others get when it is given back.
+
+        Raises `nats.errors.Error` if the broker is away; what it sent then comes again by itself.
+        """
+        if self._subscription is not None and self._bus.connected:
+            # Not just ended: what the broker sends until it hears of that is to be given back as well.
+            await self._subscription.drain()
+            self._subscription = None
+        await self.unbind()
         found = [*self._waiting]
         self._waiting.clear()
         return found

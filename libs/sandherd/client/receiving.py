@@ -78,9 +78,8 @@ class Receiving:
         self._bound = False
         if self._puller is None:
             return
-        await self._puller.unbind()
         with suppress(nats.errors.Error):  # the broker is away, and gives it again by itself
-            for message in [*self._waiting, *self._puller.rest()]:
+            for message in [*self._waiting, *await self._puller.leave()]:
                 await message.nak()
         self._waiting.clear()
 

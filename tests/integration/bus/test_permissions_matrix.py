@@ -162,7 +162,7 @@ def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
         # A consumer without a name is what nats-py's key-value calls make, on buckets alone.
         watching = OWNERS.get(stream, NOBODY)
         yield f"$JS.API.CONSUMER.CREATE.{stream}", watching
-        for name in (*OTHERS, *SUBSCRIBED):
+        for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
             following = followers(stream)
             making = following | MAKERS.get(stream, NOBODY)
             yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", making

@@ -33,6 +33,7 @@ async def take(
                 if ack:
                     await message.ack_sync(timeout=5)
     await puller.unbind()
+    await bus.settle()  # what is said from now on is not sent here any more
     return found
 
 
