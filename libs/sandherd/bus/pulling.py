@@ -91,7 +91,7 @@ class Puller:
         """
         if self._subscription is not None and self._bus.connected:
             # Not just ended: what the broker sends until it hears of that is to be given back as well.
-            await self._subscription.drain()
+            await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
             self._subscription = None
         await self.unbind()
         found = [*self._waiting]
