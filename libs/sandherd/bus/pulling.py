@@ -148,6 +148,8 @@ class Puller:
     def _notice_silence(self) -> None:
         if time.monotonic() - self._heard > SILENCE and self._bus.connected:
             self._lost = f"consumer {self._consumer} of {self._stream} has no pulse"
+        elif self._bus.closed:
+            self._lost = "the connection is closed for good"
 
     def _reset(self) -> None:
         """Forget what was asked for: the broker has, too."""

@@ -92,7 +92,7 @@ class Receiving:
                     await self._bind()
                 assert self._puller is not None
                 return await self._puller.next_batch(WINDOW)
-            except (DeafError, ServiceAwayError) as error:
+            except (DeafError, ServiceAwayError, nats.errors.Error) as error:
                 if first and isinstance(error, ServiceAwayError):
                     raise
             self._bound = False

@@ -13,9 +13,10 @@ from nats.aio.msg import Msg
 
 from event_ingest.main import compose
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
-from sandherd.bus.identity import bearer
+from sandherd.bus.identity import Registrar, bearer
 from sandherd.bus.permissions import for_person
 from sandherd.client import Context, Herd, HerdError
+from sandherd.client.errors import NotReachedError
 from sandherd.client.receiving import Received
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code
@@ -131,6 +132,18 @@ async def test_one_that_is_taken_away_ends_its_readers(ingest: Broker, subscribe
                 await waiting
     assert error.value.problem.code is Code.NOT_FOUND
     assert (await subscriber.subscribe("copy")).consumer == made.consumer
+
+
+async def test_a_reader_whose_credential_ends_is_told(ingest: Broker, subscriber: Herd, tmp_path: Path) -> None:
+    """It does not wait for ever for a broker that lets it in no more."""
+    await subscriber.subscribe("copy")
+    path = tmp_path / "short.creds"
+    path.write_text(Registrar(ingest.identity).mint_person(Principal.SUBSCRIBER, "short", project="default", life=3))
+    context = Context(nats_url=ingest.url, credentials=path, project="default", home=ingest.home)
+    async with Herd.connect(context) as reader, reader.receive("copy") as events:
+        with pytest.raises(NotReachedError):
+            async with asyncio.timeout(30):
+                await anext(events)
 
 
 async def test_a_client_is_told_that_it_takes_a_subscribers_credential(ingest: Broker, context: Context) -> None:
