@@ -236,6 +236,7 @@ def rights() -> str:
         "worker": permissions.worker_template(),
         "joiner": permissions.joiner_template(),
         "client": permissions.for_person(Principal.CLIENT, "project", "<key>"),
+        "subscriber": permissions.for_person(Principal.SUBSCRIBER, "project", "<key>"),
         "operator": permissions.for_person(Principal.OPERATOR, None, "<key>"),
     }
     return page(

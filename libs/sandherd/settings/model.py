@@ -10,6 +10,7 @@ from sandherd.contracts.harnesses import EnvName
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, Limits
+from sandherd.contracts.subscriptions import PLACES
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
@@ -132,6 +133,15 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """How many events are stored in one transaction at the most."""
+
+    subscriptions_per_project: Annotated[
+        int, Env("SANDHERD_SUBSCRIPTIONS_PER_PROJECT"), Field(ge=0, le=len(PLACES))
+    ] = 8
+    """How many durable subscriptions a project may have; see docs/subscribe.md."""
+    subscription_ack_wait: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_ACK_WAIT")] = 30
+    """An event that a subscriber has not acknowledged for so long is given again."""
+    subscription_idle: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_IDLE")] = 604_800
+    """A subscription from which nothing was taken for so long is gone."""
 
     @field_validator("profiles", mode="after")
     @classmethod

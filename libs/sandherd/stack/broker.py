@@ -29,7 +29,7 @@ from sandherd.bus.identity import (
 )
 from sandherd.bus.identity.keys import read_claims
 from sandherd.bus.identity.minting import PROVISIONER
-from sandherd.bus.permissions import PEOPLE, SERVICES, for_person, for_service
+from sandherd.bus.permissions import OF_ONE_PROJECT, PEOPLE, SERVICES, for_person, for_service
 from sandherd.bus.provision import ProvisionError, provision
 from sandherd.bus.together import together
 from sandherd.contracts.subjects import Principal
@@ -144,7 +144,7 @@ class Broker:
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)
-        name = f"client-{project}" if principal is Principal.CLIENT else principal.value
+        name = f"{principal}-{project}" if principal in OF_ONE_PROJECT else principal.value
         path = self.home / "creds" / f"{name}.creds"
         if not path.exists() or not _up_to_date(path):
             registrar = Registrar(self.identity)

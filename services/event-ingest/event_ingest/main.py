@@ -17,6 +17,7 @@ from event_ingest.answers.events import answer_events
 from event_ingest.answers.output import answer_output
 from event_ingest.answers.paging import ROOM_FOR_THE_REST
 from event_ingest.answers.records import answer_sandboxes, answer_tasks
+from event_ingest.answers.subscribing import Subscriptions
 from event_ingest.answers.trajectory import answer_trajectory
 from event_ingest.clearing import Clearing
 from event_ingest.database import Connection, Database
@@ -30,10 +31,13 @@ from sandherd.contracts.requests import (
     AskDead,
     AskEvents,
     AskOutput,
+    AskSubscriptions,
     AskTrajectory,
     PastSandboxes,
     PastTasks,
     Request,
+    Subscribe,
+    Unsubscribe,
 )
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
@@ -59,6 +63,7 @@ def compose(settings: Settings) -> Service:
     service.requeues({"EVENTS": ingest.handle_one})
     _answer_from_history(service, database)
     _answer_from_streams(service, database)
+    _answer_subscribers(service)
     return service
 
 
@@ -95,6 +100,13 @@ def _answer_from_streams(service: Service, database: Database) -> None:
     service.answer(AskAudit, audit)
     service.answer(AskOutput, output)
     service.answer(AskDead, dead)
+
+
+def _answer_subscribers(service: Service) -> None:
+    subscriptions = Subscriptions(service)
+    service.answer(AskSubscriptions, subscriptions.answer_list)
+    service.answer(Subscribe, subscriptions.answer_subscribe)
+    service.answer(Unsubscribe, subscriptions.answer_unsubscribe)
 
 
 def _room(service: Service) -> int:

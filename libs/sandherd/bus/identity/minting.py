@@ -12,6 +12,7 @@ from sandherd.bus.identity.credentials import credentials_text
 from sandherd.bus.identity.keys import Key, Kind, is_public_key, sign_claims
 from sandherd.bus.identity.material import ACCOUNT_KEYS, Identity, SpawnerKeys
 from sandherd.bus.permissions import (
+    OF_ONE_PROJECT,
     PEOPLE,
     SERVICES,
     Permissions,
@@ -98,7 +99,10 @@ class Registrar:
         return self._file(body, key, "services")
 
     def mint_person(self, role: Principal, name: str, *, project: str | None = None, life: float | None = None) -> str:
-        """A credentials file for a client of one project, or for an operator. Raises `UnsafeNameError`."""
+        """A credentials file for a client or a subscriber of one project, or for an operator.
+
+        Raises `UnsafeNameError`.
+        """
         if role not in PEOPLE:
             raise ValueError(f"{role} is no role of a person")
         key = Key.new(Kind.USER)
@@ -107,7 +111,7 @@ class Registrar:
             name=safe_name(name),
             account=self._account(role),
             principal=role,
-            project=safe_project(project or "") if role is Principal.CLIENT else None,
+            project=safe_project(project or "") if role in OF_ONE_PROJECT else None,
             expires=None if life is None else int(self._clock().timestamp() + life),
             permissions=for_person(role, project, key.public),
         )
