@@ -101,8 +101,9 @@ histories: install ## Thousands of random histories of a herd; about a quarter o
 	@SANDHERD_HISTORIES=$(HISTORIES) $(BIN)/pytest -q tests/integration/spawner/test_spawner_histories.py
 
 .PHONY: soak
-soak: histories ## What `make test` does in short, at length: the histories, then 200 tasks while spawners are killed.
+soak: histories ## What `make test` does in short, at length: the histories, then 200 tasks while spawners are killed, and 15 leaders.
 	@SANDHERD_HERD_TASKS=200 $(BIN)/pytest -q tests/faults/test_faults_herd.py
+	@SANDHERD_CLUSTER_KILLS=12 $(BIN)/pytest -q -s tests/faults/test_faults_cluster.py
 
 .PHONY: demo
 demo: install ## One real task, from submission to history, and what it took.

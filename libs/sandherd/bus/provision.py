@@ -20,6 +20,7 @@ from nats.js.api import (
 )
 from nats.js.errors import APIError, NotFoundError
 
+from sandherd.bus.errors import NOBODY_LEADS
 from sandherd.bus.permissions import consumers_of, streams_of
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream, live_subject
 from sandherd.contracts.subjects import Principal
@@ -41,6 +42,9 @@ _COMPARED: Final = (
     "subject_delete_marker_ttl",
     "republish",
 )
+_REPLICAS: Final = "num_replicas"
+_NOT_YET: Final = NOBODY_LEADS | {10005}
+"""And `JSClusterNoPeersErrF`, of servers that have just been started and do not know of each other yet."""
 _OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
 _COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending")
 
@@ -60,7 +64,7 @@ class Fault:
         return f"{self.thing}: {self.problem}"
 
 
-def stream_config(stream: Stream) -> StreamConfig:
+def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
     """A stream as the broker is told it. Everything is on disk and may be read directly."""
     return StreamConfig(
         name=stream.name,
@@ -74,7 +78,7 @@ def stream_config(stream: Stream) -> StreamConfig:
         max_msgs_per_subject=stream.max_messages_per_subject,
         discard_new_per_subject=stream.refuse_when_full and stream.max_messages_per_subject > 0,
         duplicate_window=stream.duplicate_window,
-        num_replicas=1,
+        num_replicas=replicas,
         allow_direct=True,
         allow_msg_ttl=stream.own_lives or None,
         republish=_republish(stream.subjects[0]) if stream.told_live else None,
@@ -85,7 +89,7 @@ def _republish(subject: str) -> RePublish:
     return RePublish(src=subject, dest=live_subject(subject))
 
 
-def bucket_config(bucket: Bucket) -> StreamConfig:
+def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
     """A bucket's stream, as nats-py's key-value calls expect it. One value is kept for each key.
 
     Any message may carry a life of its own; `ttl_markers` also leaves a marker for so many seconds when one ends.
@@ -101,7 +105,7 @@ def bucket_config(bucket: Bucket) -> StreamConfig:
         max_bytes=bucket.max_bytes,
         max_msgs_per_subject=1,
         duplicate_window=120,
-        num_replicas=1,
+        num_replicas=replicas,
         allow_direct=True,
         allow_rollup_hdrs=True,
         allow_msg_ttl=True,
@@ -111,7 +115,10 @@ def bucket_config(bucket: Bucket) -> StreamConfig:
 
 
 def consumer_config(consumer: Consumer) -> ConsumerConfig:
-    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up."""
+    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up.
+
+    It is kept as often as its stream is.
+    """
     return ConsumerConfig(
         name=consumer.name,
         durable_name=consumer.name,
@@ -124,10 +131,14 @@ def consumer_config(consumer: Consumer) -> ConsumerConfig:
     )
 
 
-async def provision(js: JetStreamContext) -> None:
-    """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that."""
-    for name, config in _streams().items():
-        await _provision_stream(js, name, config)
+async def provision(js: JetStreamContext, replicas: int | None = None) -> None:
+    """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
+
+    `replicas` is on how many servers each stream is kept. Without it a stream stays on as many as it is on, and a new
+    one is on one. Raises nats-py's `Error`, also while a cluster is not ready for it.
+    """
+    for name, config in _streams(replicas or 1).items():
+        await _provision_stream(js, name, config, (*_COMPARED, _REPLICAS) if replicas else _COMPARED)
     for consumer in CONSUMERS:
         await _provision_consumer(js, consumer)
 
@@ -151,20 +162,22 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
     return faults
 
 
-def _streams() -> dict[str, StreamConfig]:
+def _streams(replicas: int = 1) -> dict[str, StreamConfig]:
     return {
-        **{stream.name: stream_config(stream) for stream in STREAMS},
-        **{bucket.stream: bucket_config(bucket) for bucket in BUCKETS},
+        **{stream.name: stream_config(stream, replicas) for stream in STREAMS},
+        **{bucket.stream: bucket_config(bucket, replicas) for bucket in BUCKETS},
     }
 
 
-async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig) -> None:
+async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> None:
     try:
         found = (await js.stream_info(name)).config
     except NotFoundError:
         await _try(f"stream {name}", js.add_stream(wanted), "make room for it, or raise the broker's limits")
         return
-    if differs(wanted, found, _COMPARED):
+    if differs(wanted, found, names):
+        if _REPLICAS not in names:
+            wanted = wanted.evolve(num_replicas=found.num_replicas)
         await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
 
 
@@ -184,6 +197,8 @@ async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
     try:
         await call
     except APIError as error:
+        if error.err_code in _NOT_YET:
+            raise
         raise ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}") from error
 
 

@@ -6,7 +6,8 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,6 +16,11 @@ from sandherd.bus.identity import BrokerTokens
 from sandherd.contracts.streams import BUCKETS, STREAMS
 from sandherd.stack.child import Child, Command
 
+CLUSTER: Final = "sandherd"
+_HOST: Final = "127.0.0.1"
+_ROUTE: Final = "route"
+_COMPARED_EVERY: Final = "10s"
+"""A server of a cluster that was away learns so soon what accounts have become, if it was not told at its start."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
 _GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -26,8 +32,34 @@ STORE_BYTES: Final = sum([*(stream.max_bytes for stream in STREAMS), *(bucket.ma
 streams on a machine with less, although they are empty."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """A server's place in a cluster: its name there, where the routes of each come in, and what opens them.
+
+    The name stays the server's for ever: by it the others know what is on its disk.
+    """
+
+    name: str
+    route: int
+    others: tuple[int, ...]
+    password: str = field(repr=False)
+
+    def config(self) -> dict[str, Any]:
+        """The part of a server's configuration that says this."""
+        return {
+            "name": CLUSTER,
+            "listen": f"{_HOST}:{self.route}",
+            "authorization": {"user": _ROUTE, "password": self.password, "timeout": 2},
+            "routes": [f"nats-route://{_ROUTE}:{self.password}@{_HOST}:{port}" for port in self.others],
+            # Clients are given every address; what a server would tell them is right on this machine only.
+            "no_advertise": True,
+            # They are close, and what they say is not secret to one another: three streams of it to each are no gain.
+            "pool_size": 1,
+        }
+
+
 class NatsServer:
-    """One broker. Use it as an async context manager, or call `start` and `stop`.
+    """One server. Use it as an async context manager, or call `start` and `stop`.
 
     `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes a free one, and keeps it when the server
     is started again. `tokens` is asked at each start: the account's token changes with every revocation.
@@ -41,9 +73,11 @@ class NatsServer:
         port: int = 0,
         log: Path | None = None,
         linked: bool = True,
+        membership: Membership | None = None,
     ) -> None:
         self.directory = directory
         self.port = port
+        self.membership = membership
         self._tokens = tokens
         self._ports = directory / "ports"
         self._config = directory / "nats.conf"
@@ -51,9 +85,14 @@ class NatsServer:
         self.child = Child(Command(arguments=arguments, log=log or directory / "nats.log", linked=linked))
 
     @property
+    def name(self) -> str:
+        """What it is called as a part of a stack."""
+        return self.directory.name
+
+    @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{_HOST}:{self.port}"
 
     async def start(self) -> None:
         """Start it and wait until it takes connections. Raises `ChildFailedError` with its log if it does not."""
@@ -102,11 +141,13 @@ class NatsServer:
 
     def _write_config(self) -> str:
         tokens = self._tokens()
-        # There is no other server to ask for an account that is unknown here, so the wait for one is short.
+        # Every account is known from the start, so the wait for one that is not is short.
         jwt = {"type": "full", "dir": str(self.directory / "jwt"), "allow_delete": False, "timeout": "500ms"}
+        if self.membership:
+            jwt["interval"] = _COMPARED_EVERY
         config: dict[str, Any] = {
-            "server_name": "sandherd",
-            "host": "127.0.0.1",
+            "server_name": self.membership.name if self.membership else CLUSTER,
+            "host": _HOST,
             "port": self.port or quiet_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             "operator": tokens.operator,
@@ -124,7 +165,7 @@ class NatsServer:
             # A principal's token names every subject it may say; the spawner's is over the 4 KiB of the default.
             "max_control_line": 32 * 1024,
             "ping_interval": "20s",
-        }
+        } | ({"cluster": self.membership.config()} if self.membership else {})
         # NATS's configuration language reads JSON.
         return json.dumps(config, indent=2) + "\n"
 
@@ -134,13 +175,22 @@ def quiet_port() -> int:
 
     Such a connection could lie on it for hours, while the server is to be started again.
     """
-    for port in random.sample(range(_LOWEST, _first_given()), _TRIES):
-        with socket.socket() as probe:
+    return next(iter(quiet_ports(1)), 0)
+
+
+def quiet_ports(count: int) -> list[int]:
+    """So many of them, each another one; fewer if no more are found."""
+    found: list[int] = []
+    with ExitStack() as held:
+        for port in random.sample(range(_LOWEST, _first_given()), _TRIES):
+            probe = held.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-    return 0
+                probe.bind((_HOST, port))
+                found.append(port)
+            if len(found) == count:
+                break
+    return found
 
 
 def _first_given() -> int:
@@ -149,12 +199,6 @@ def _first_given() -> int:
         return max(int(_GIVEN.read_text().split()[0]), _LOWEST + _TRIES)
     except (OSError, ValueError, IndexError):
         return _USUALLY_FIRST
-
-
-def held_token(directory: Path, account: str) -> str | None:
-    """The account's token as the broker in this directory keeps it, or None if it has none yet."""
-    path = directory / "jwt" / f"{account}.jwt"
-    return path.read_text() if path.exists() else None
 
 
 def find_binary() -> str:

@@ -130,6 +130,11 @@ class Registrar:
         )
         return self._file(body, key, "services")
 
+    def mint_watcher(self) -> str:
+        """A credentials file for asking servers how they are, and nothing else."""
+        key = Key.new(Kind.USER)
+        return self._file(claims.watcher(key.public, self._identity.root_key("system").public), key, "system-signing")
+
     def _account(self, principal: Principal) -> str:
         return self._identity.root_key(ACCOUNT_KEYS[account_of(principal)]).public
 
