@@ -219,7 +219,7 @@ def default(field: Any) -> str:
 
 def telemetry() -> str:
     """Every metric."""
-    rows = ((code(m.name), m.kind, m.unit, ", ".join(map(code, m.labels)), m.says) for m in METRICS)
+    rows = ((code(m.name), m.kind, m.unit, ", ".join(code(label.name) for label in m.labels), m.says) for m in METRICS)
     return page(
         "Telemetry",
         "libs/sandherd/telemetry/metrics.py",

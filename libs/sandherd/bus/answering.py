@@ -21,7 +21,7 @@ from sandherd.contracts.names import UnsafeNameError, safe_name
 from sandherd.contracts.requests import REQUESTS, Reply, Request
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.telemetry import logs, traces
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 _log: Final = logs.get("answering")

@@ -27,7 +27,7 @@ from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.events.message import MessageExpired, MessageRejected
 from sandherd.contracts.subjects import DELIVER
 from sandherd.telemetry import logs
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 RECEIPT_WITHIN: Final = 5.0
 """How long a worker has to answer, in seconds. An answer that comes later is not lost: the message is handed again,

@@ -9,7 +9,7 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import TransitionRefusedError
 from sandherd.telemetry import logs
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.pool.record import WarmRecord
 from spawner.records.index import Index
 from spawner.records.record import Record

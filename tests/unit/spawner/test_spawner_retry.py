@@ -17,7 +17,7 @@ from sandherd.contracts.failures import TRANSIENT, ErrorType
 from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.specs import Limits
 from sandherd.contracts.states import TaskState, TransitionRefusedError
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
 from spawner.tasks.agents import lateness, lies_with
