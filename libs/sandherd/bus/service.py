@@ -6,8 +6,8 @@ FastStream carries the requests and the HTTP side; durable consumption is `bus.c
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
 import uvloop
@@ -29,7 +29,7 @@ from sandherd.contracts.requests import REQUESTS, Request
 from sandherd.contracts.streams import CONSUMERS
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, load
-from sandherd.telemetry import logs, traces
+from sandherd.telemetry import logs
 
 __all__ = ["Answerer", "Asked", "Service", "ServiceFailedError", "serve"]
 
@@ -210,11 +210,25 @@ class Service:
 
 
 def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:
-    """The main program of a service: settings, logs, traces, then `run()`. Exit status 1 when it failed."""
+    """The main program of a service: settings, logs, exporters, then `run()`. Exit status 1 when it failed."""
     settings = load().settings
     logs.configure(principal, settings.log_level)
-    traces.configure(principal, settings.otlp_endpoint)
+    service = compose(settings)
+    with _exported(service):
+        uvloop.run(service.run())
+
+
+@contextmanager
+def _exported(service: Service) -> Iterator[None]:
+    """Meanwhile what it says of itself goes to the collector, if one is set."""
+    endpoint = service.settings.otlp_endpoint
+    if not endpoint:
+        yield
+        return
+    from sandherd.telemetry.exporting import Exporting  # 20 MiB that nobody needs who exports nothing
+
+    exporting = Exporting(service.principal, endpoint, service.registry, service.meters)
     try:
-        uvloop.run(compose(settings).run())
+        yield
     finally:
-        traces.flush()
+        exporting.stop()

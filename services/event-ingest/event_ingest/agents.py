@@ -1,44 +1,84 @@
-"""What agents use and how long they wait, measured from what is stored of them: each event counts once."""
+"""What agents use and how long they wait, measured and told from what is stored of them: each event counts once."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
-from datetime import datetime
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, TypeVar
 
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.events.agent import AgentTurnCompleted, AgentUsage
+from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted, AgentUsage
 from sandherd.contracts.events.tools import AgentModelCallCompleted, AgentToolCompleted, AgentToolResult, AgentToolUse
+from sandherd.telemetry import spans, traces
 from sandherd.telemetry.meters import Meters
+from sandherd.telemetry.spans import SpanRow
 
-MOST_CALLS: Final = 20_000
-"""So many calls are remembered, for those whose end does not say when they began; of more the oldest are forgotten."""
+MOST: Final = 20_000
+"""So many calls and agents are remembered; of more the oldest are forgotten."""
+MOST_SPANS: Final = 200.0
+"""Spans of calls that are told in a second: more would cost the ingest what it is there for."""
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
+_PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
+"""By the beginning of a model's name, as the conventions of OpenTelemetry call them."""
 
-Key = tuple[str, str]
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+Seconds = float
+
+
+class Recent(OrderedDict[KeyT, ValueT], Generic[KeyT, ValueT]):
+    """The newest of many."""
+
+    def keep(self, key: KeyT, value: ValueT) -> None:
+        """Remember it, and forget the oldest if there are too many."""
+        self[key] = value
+        if len(self) > MOST:
+            self.popitem(last=False)
+
+
+class Budget:
+    """So many a second, saved up for a second at the most."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._left = rate
+        self._at = time.monotonic()
+
+    def take(self) -> bool:
+        """Whether there is one left."""
+        now = time.monotonic()
+        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class Calls:
-    """Tool calls: of each when it began, or that its end was told. A harness may report one end twice."""
+    """Tool calls: of each the tool and when it began, or that its end was told. A harness may report an end twice."""
 
     def __init__(self) -> None:
-        self._begun: OrderedDict[Key, datetime | None] = OrderedDict()
+        self._known: Recent[tuple[str, str], tuple[str, datetime] | None] = Recent()
 
-    def opened(self, source: str, call: str, at: datetime) -> None:
-        """It has begun."""
-        self._begun.setdefault((source, call), at)
-        while len(self._begun) > MOST_CALLS:
-            self._begun.popitem(last=False)
+    def opened(self, source: str, call: str, tool: str, at: datetime) -> None:
+        """It has begun, unless its end came before."""
+        if (source, call) not in self._known:
+            self._known.keep((source, call), (tool, at))
 
-    def closed(self, source: str, call: str, at: datetime, duration_ms: float | None) -> float | None:
-        """How many seconds it took; None if that is not known, or was told before."""
-        begun = self._begun.get((source, call), at)
-        if begun is None:
+    def closed(self, source: str, call: str, at: datetime, took: Seconds | None) -> tuple[str | None, Seconds] | None:
+        """The tool and how long it took; None if that is not known, or was told before."""
+        key = source, call
+        begun = self._known.get(key)
+        if key in self._known and begun is None:
             return None
-        known = (source, call) in self._begun
-        self._begun[source, call] = None
-        if duration_ms is not None:
-            return duration_ms / 1000
-        return max(0.0, (at - begun).total_seconds()) if known else None
+        if begun is None:
+            if took is None:
+                return None
+            self._known.keep(key, None)
+            return None, took
+        self._known[key] = None
+        return begun[0], (at - begun[1]).total_seconds() if took is None else took
 
 
 class Agents:
@@ -47,34 +87,82 @@ class Agents:
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
         self._calls = Calls()
+        self._names: Recent[str, str] = Recent()
+        self._models: Recent[str, str] = Recent()
+        self._budget = Budget(MOST_SPANS)
 
     def take(self, events: Iterable[Envelope[Any]]) -> None:
-        """Measure these."""
+        """Measure these, and tell their spans if somebody takes them."""
         for event in events:
-            match event.data:
-                case AgentUsage() as usage:
-                    self._used(usage)
-                case AgentTurnCompleted(duration_ms=took) if took is not None:
-                    self._meters.observe("sandherd_turn_seconds", took / 1000)
-                case AgentModelCallCompleted(duration_ms=took) if took is not None:
-                    self._meters.observe("sandherd_model_call_seconds", took / 1000)
-                case AgentToolUse() as use:
-                    self._calls.opened(event.source, use.tool_use_id, event.time)
-                case AgentToolCompleted(tool_use_id=str(call), duration_ms=took):
-                    self._called(event, call, took)
-                case AgentToolResult(tool_use_id=call):
-                    self._called(event, call, None)
-                case _:
-                    pass
+            self._take(event)
 
-    def _used(self, usage: AgentUsage) -> None:
+    def _take(self, event: Envelope[Any]) -> None:
+        match event.data:
+            case AgentStarted() as started:
+                self._begun(event, started)
+            case AgentUsage() as usage:
+                self._used(event, usage)
+            case AgentTurnCompleted(duration_ms=float(took)):
+                self._meters.observe("sandherd_turn_seconds", took / 1000)
+            case AgentModelCallCompleted(duration_ms=float(took)):
+                self._answered(event, took / 1000)
+            case AgentToolUse() as use:
+                self._calls.opened(event.source, use.tool_use_id, use.tool, event.time)
+            case AgentToolCompleted(tool=tool, tool_use_id=str(call), duration_ms=took):
+                self._called(event, call, tool, None if took is None else took / 1000)
+            case AgentToolResult(tool_use_id=call, is_error=failed):
+                self._called(event, call, None, None, failed=failed)
+            case _:
+                pass
+
+    def _begun(self, event: Envelope[Any], started: AgentStarted) -> None:
+        self._names.keep(event.source, started.sdk)
+        if started.model:
+            self._models.keep(event.source, started.model)
+
+    def _used(self, event: Envelope[Any], usage: AgentUsage) -> None:
         for kind in _TOKENS:
-            amount = getattr(usage, f"{kind}_tokens")
-            if amount:
-                self._meters.count("sandherd_tokens_total", amount, kind=kind)
+            self._meters.count("sandherd_tokens_total", getattr(usage, f"{kind}_tokens"), kind=kind)
         self._meters.count("sandherd_cost_micro_usd_total", usage.cost_micro_usd)
+        if usage.model:
+            self._models.keep(event.source, usage.model)
 
-    def _called(self, event: Envelope[Any], call: str, duration_ms: float | None) -> None:
-        took = self._calls.closed(event.source, call, event.time, duration_ms)
-        if took is not None:
-            self._meters.observe("sandherd_tool_call_seconds", took)
+    def _answered(self, event: Envelope[Any], took: Seconds) -> None:
+        self._meters.observe("sandherd_model_call_seconds", took)
+        model = self._models.get(event.source)
+        values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
+        self._tell(spans.CHAT, event, took, values)
+
+    def _called(
+        self, event: Envelope[Any], call: str, tool: str | None, took: Seconds | None, *, failed: bool = False
+    ) -> None:
+        closed = self._calls.closed(event.source, call, event.time, took)
+        if closed is None:
+            return
+        self._meters.observe("sandherd_tool_call_seconds", max(0.0, closed[1]))
+        values: dict[spans.Attribute, spans.Value | None] = {
+            spans.OPERATION: "execute_tool",
+            spans.TOOL_NAME: tool or closed[0],
+            spans.TOOL_CALL: call,
+            spans.ERROR_TYPE: "tool_error" if failed else None,
+        }
+        self._tell(spans.TOOL, event, closed[1], values)
+
+    def _tell(self, row: SpanRow, event: Envelope[Any], took: Seconds, values: spans.Values) -> None:
+        if event.traceparent is None or not traces.is_exported():
+            return
+        if not self._budget.take():
+            self._meters.count("sandherd_spans_spared_total")
+            return
+        whose = {
+            spans.PROJECT: event.project,
+            spans.SANDBOX_ID: event.subject,
+            spans.AGENT_NAME: self._names.get(event.source),
+        }
+        begun = event.time - timedelta(seconds=max(0.0, took))
+        traces.record(row, event.traceparent, begun, event.time, {**whose, **values})
+
+
+def _provider(model: str | None) -> str | None:
+    found = (provider for name, provider in _PROVIDERS.items() if model and model.startswith(name))
+    return next(found, None)

@@ -11,14 +11,19 @@ from event_ingest.rows import TYPE, Batch
 from event_ingest.storing import Stored, store
 from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.errors import ContractError
-from sandherd.telemetry import logs, traces
+from sandherd.telemetry import logs, spans, traces
 from sandherd.telemetry.meters import Meters
 
 CONSUMER: Final = "event-ingest"
 PATIENCE: Final = 4.0
 """How long a batch waits for the database before it is given back; under half of the consumer's `ack_wait`."""
 AGAIN_AFTER: Final = 1.0
-_MILESTONES: Final = frozenset({"task.submitted", "sandbox.spawned", "task.running", "task.completed", "task.failed"})
+_MILESTONES: Final = frozenset(
+    {
+        *("task.submitted", "sandbox.spawned", "task.running"),
+        *("task.completed", "task.failed", "task.cancelled", "sandbox.terminated", "sandbox.failed"),
+    }
+)
 """The events whose storing is shown in their trace: a span for each event would cost more than storing it."""
 _log: Final = logs.get("ingest")
 
@@ -107,5 +112,11 @@ def _again(outcome: Outcome, reason: str) -> Outcome:
 def _trace(batch: Batch) -> None:
     for event in batch.spoken:
         if event is not None and event.type in _MILESTONES:
-            with traces.span("store event", event.traceparent, type=event.type, project=event.project):
+            values: spans.Values = {
+                spans.TYPE: event.type,
+                spans.PROJECT: event.project,
+                spans.TASK_ID: event.taskid,
+                spans.SANDBOX_ID: event.sandboxid,
+            }
+            with traces.span(spans.STORE, event.traceparent, values):
                 pass

@@ -8,6 +8,7 @@ from typing import Final, Self
 from sandherd.contracts.requests import Profile
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.settings import Settings
+from sandherd.telemetry import traceparents
 from spawner.records.store import Held
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.sandboxes.credentials import Mint
@@ -72,7 +73,7 @@ class Plans:
             nats_url=self.nats_url,
             heartbeat_interval=self.heartbeat_interval,
             stop_grace=self.stop_grace,
-            traceparent=sandbox.traceparent,
+            traceparent=_agent_span(sandbox),
         )
 
     def _profile(self, spec: SandboxSpec) -> Profile:
@@ -95,3 +96,10 @@ class Plans:
         if until is None:
             return self.joiner_life
         return max(JOINER_MARGIN, until - now).total_seconds()
+
+
+def _agent_span(sandbox: SandboxRecord) -> str | None:
+    """What all that its worker says is part of: its agent's work, or the sandbox itself where no task is done."""
+    if sandbox.traceparent is None or sandbox.task is None:
+        return sandbox.traceparent
+    return traceparents.of_agent(sandbox.traceparent)
