@@ -90,6 +90,7 @@ class _Toll:
 
     def __init__(self, meters: "Meters") -> None:
         self._meters = meters
+        self._lock = threading.Lock()
         self._taken = True
         for signal in ("traces", "metrics"):
             for outcome in ("sent", "lost"):  # made here: two threads must not make them at once
@@ -98,9 +99,12 @@ class _Toll:
     def note(self, signal: str, amount: int, *, taken: bool) -> None:
         """So many were taken, or given up."""
         self._meters.count("sandherd_exports_total", amount, signal=signal, outcome="sent" if taken else "lost")
-        if taken != self._taken:
-            self._taken = taken
-            (_log.info if taken else _log.warning)("the collector takes it again" if taken else "the collector is away")
+        with self._lock:
+            changed, self._taken = taken is not self._taken, taken
+        if changed and taken:
+            _log.info("the collector takes it again")
+        elif changed:
+            _log.warning("the collector does not take what is exported; nothing else waits for it")
 
 
 class _Counted(SpanExporter):
