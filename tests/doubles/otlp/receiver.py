@@ -61,7 +61,7 @@ class Collector:
             service = _values(resource.resource.attributes)["service.name"]
             for scope in resource.scope_spans:
                 self.spans += _told(service, scope.spans)
-        return ExportTraceServiceResponse().SerializeToString()
+        return bytes(ExportTraceServiceResponse().SerializeToString())
 
     def take_metrics(self, body: bytes) -> bytes:
         """Keep points."""
@@ -73,7 +73,7 @@ class Collector:
                     data = getattr(metric, metric.WhichOneof("data"))
                     known[metric.name] = list(data.data_points)
                     self.units[metric.name] = metric.unit
-        return ExportMetricsServiceResponse().SerializeToString()
+        return bytes(ExportMetricsServiceResponse().SerializeToString())
 
     async def answer(self, request: web.Request) -> web.Response:
         """One export, as the mood is."""

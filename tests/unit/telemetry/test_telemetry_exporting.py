@@ -14,6 +14,7 @@ from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.traceparents import new_traceparent, of_agent
 from tests.doubles.otlp.receiver import Collector, collecting
 
+AGENT = "invoke_agent claude"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
@@ -66,6 +67,21 @@ async def test_a_span_arrives_with_the_number_that_it_was_given_before() -> None
     assert inside is not None
     assert inside.split("-")[1] == root.trace
     assert exported.exported("traces", "sent") == 3
+
+
+async def test_a_trace_is_kept_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a sampler by the trace's number, as the page says, all spans of one trace are exported or none."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        for task in (new_traceparent() for _ in range(200)):
+            tell(of_agent(task), task)
+            traces.record(spans.TASK, None, NOW, NOW, {}, own=task)
+        await exported.stop()
+    kept = {name: {span.trace for span in collector.spans if span.name == name} for name in ("task", AGENT)}
+    assert kept["task"] == kept[AGENT]
+    assert 0 < len(kept["task"]) < 200
 
 
 async def test_metrics_arrive_as_prometheus_shows_them() -> None:
