@@ -225,7 +225,7 @@ def _exported(service: Service) -> Iterator[None]:
     if not endpoint:
         yield
         return
-    from sandherd.telemetry.exporting import Exporting  # 20 MiB that nobody needs who exports nothing
+    from sandherd.telemetry.exporting import Exporting  # some MiB that nobody needs who exports nothing
 
     exporting = Exporting(service.principal, endpoint, service.registry, service.meters)
     try:

@@ -129,9 +129,10 @@ class Agents:
 
     def _answered(self, event: Envelope[Any], took: Seconds) -> None:
         self._meters.observe("sandherd_model_call_seconds", took)
-        model = self._models.get(event.source)
-        values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
-        self._tell(spans.CHAT, event, took, values)
+        if self._may_tell():
+            model = self._models.get(event.source)
+            values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
+            self._tell(spans.CHAT, event, took, values)
 
     def _called(
         self, event: Envelope[Any], call: str, tool: str | None, took: Seconds | None, *, failed: bool = False
@@ -140,6 +141,8 @@ class Agents:
         if closed is None:
             return
         self._meters.observe("sandherd_tool_call_seconds", max(0.0, closed[1]))
+        if not self._may_tell():
+            return
         values: dict[spans.Attribute, spans.Value | None] = {
             spans.OPERATION: "execute_tool",
             spans.TOOL_NAME: tool or closed[0],
@@ -148,12 +151,18 @@ class Agents:
         }
         self._tell(spans.TOOL, event, closed[1], values)
 
+    def _may_tell(self) -> bool:
+        """Whether somebody takes spans, and one is left; if not, that is counted."""
+        if not traces.is_exported():
+            return False
+        if self._budget.take():
+            return True
+        self._meters.count("sandherd_spans_spared_total")
+        return False
+
     def _tell(self, row: SpanRow, event: Envelope[Any], took: Seconds, values: spans.Values) -> None:
-        if event.traceparent is None or not traces.is_exported():
-            return
-        if not self._budget.take():
-            self._meters.count("sandherd_spans_spared_total")
-            return
+        if event.traceparent is None:
+            return  # it is part of nothing
         whose = {
             spans.PROJECT: event.project,
             spans.SANDBOX_ID: event.subject,
