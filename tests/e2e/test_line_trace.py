@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import re
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
+from prometheus_client.parser import text_string_to_metric_families
 
-from sandherd.stack.control import down, up
+from sandherd.stack.control import down, status, up
+from sandherd.telemetry.fields import ALWAYS, NAMES
+from sandherd.telemetry.metrics import BORROWED, BY_NAME, GROUPS
 from tests.doubles.otlp.receiver import Collector, Told, collecting
 from tests.drivers.toolchains import interpreter
 from tests.e2e.line import Line
@@ -94,10 +99,47 @@ async def test_one_trace_joins_submission_sandbox_worker_agent_and_history(line:
     assert secret not in repr(collector.spans)
     assert task not in {word for span in collector.spans for word in span.name.split()}
     await metrics_came(collector)
+    await only_what_is_declared_is_shown(line)
+    only_what_is_declared_is_logged(line)
 
 
 async def said(line: Line, entity: str) -> list[Any]:
     return [json.loads(row) for row in (await line("events", entity, "-o", "json")).said().splitlines()]
+
+
+async def only_what_is_declared_is_shown(line: Line) -> None:
+    """At /metrics of every service, with labels that the table has; what is strange is nowhere."""
+    found = {part.name: part.http for part in (await status(line.home)).parts if part.http}
+    assert found.keys() == GROUPS.keys() - {"every service"}
+    async with ClientSession() as web:
+        for service, http in found.items():
+            async with web.get(f"{http}/metrics") as answer:
+                families = list(text_string_to_metric_families(await answer.text()))
+            own = {metric.name for group in ("every service", service) for metric in GROUPS[group]}
+            samples = [sample for family in families for sample in family.samples if not made_up(sample.name)]
+            assert {re.sub(r"_(bucket|sum|count)$", "", sample.name) for sample in samples} <= own | set(BORROWED)
+            for sample in (sample for sample in samples if sample.name.startswith("sandherd_")):
+                metric = BY_NAME[re.sub(r"_(bucket|sum|count)$", "", sample.name)]
+                labels = {name: value for name, value in sample.labels.items() if name != "le"}
+                known = {label.name: label.values for label in metric.labels}
+                assert [pair for pair in labels.items() if pair[1] not in known[pair[0]]] == []
+
+
+def made_up(name: str) -> bool:
+    """When each series was made, which prometheus-client says of its own accord."""
+    return name.endswith("_created")
+
+
+def only_what_is_declared_is_logged(line: Line) -> None:
+    """By services and by whatever else speaks in JSON; each line is one object with what stands in every line."""
+    lines = []
+    for service in GROUPS.keys() - {"every service"}:
+        lines += (line.home / "logs" / f"{service}.log").read_text().splitlines()
+    documents = [json.loads(text) for text in lines]
+    assert {name for document in documents for name in document} <= NAMES
+    always = {field.name for field in ALWAYS}
+    assert [document for document in documents if not always <= document.keys()] == []
+    assert any("trace_id" in document for document in documents)
 
 
 async def metrics_came(collector: Collector) -> None:
