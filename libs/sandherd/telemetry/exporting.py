@@ -7,6 +7,7 @@ own send it, what does not fit is given up and counted, and the end of a process
 import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 LAST: Final = 2.0
 """So many seconds the end of a process waits for the collector to take what is left."""
 _TIMEOUT: Final = 5.0
-_EVERY: Final = 60_000.0
+_EVERY: Final = 60_000
+_WAITING: Final = 2048
+"""So many spans wait for the collector at the most; of more the oldest are given up."""
+_BATCH: Final = 512
 _log: Final = logs.get("exporting")
 
 
@@ -44,8 +48,9 @@ class Exporting:
         base, toll, timeout = endpoint.rstrip("/"), _Toll(meters), _timeout()
         resource = Resource.create({"service.name": f"sandherd-{service}"})
         self._provider = TracerProvider(resource=resource, id_generator=_Numbers(), shutdown_on_exit=False)
-        spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout)
-        self._provider.add_span_processor(BatchSpanProcessor(_Counted(spans, toll)))
+        room = _Room(_number("OTEL_BSP_MAX_QUEUE_SIZE", _WAITING), toll)
+        spans = _Counted(OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout), room, toll)
+        self._provider.add_span_processor(_Queue(spans, room))
         self._metrics = _Pushing(
             OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=timeout), Points(registry, resource), toll
         )
@@ -55,11 +60,12 @@ class Exporting:
 
     def stop(self) -> None:
         """Send what is left, as far as the collector takes it in time; before the process ends."""
+        until = time.monotonic() + LAST
         self._metrics.ending.set()
         ending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         ending.start()
-        ending.join(LAST)
-        self._metrics.join(0 if ending.is_alive() else LAST)
+        for thread in (ending, self._metrics):
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 def _timeout() -> float | None:
@@ -67,10 +73,10 @@ def _timeout() -> float | None:
     return None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _TIMEOUT
 
 
-def _interval() -> float:
-    """Between two exports of the metrics, in seconds; OpenTelemetry's own variable has milliseconds."""
-    given = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
-    return (float(given) if given.isdigit() and int(given) else _EVERY) / 1000
+def _number(name: str, usual: int) -> int:
+    """One of OpenTelemetry's variables; what is no number above 0 is not there."""
+    given = os.environ.get(name, "")
+    return int(given) if given.isdigit() and int(given) else usual
 
 
 class _Numbers(RandomIdGenerator):
@@ -96,9 +102,13 @@ class _Toll:
             for outcome in ("sent", "lost"):  # made here: two threads must not make them at once
                 self._meters.count("sandherd_exports_total", 0, signal=signal, outcome=outcome)
 
-    def note(self, signal: str, amount: int, *, taken: bool) -> None:
+    def count(self, signal: str, amount: int, *, taken: bool) -> None:
         """So many were taken, or given up."""
         self._meters.count("sandherd_exports_total", amount, signal=signal, outcome="sent" if taken else "lost")
+
+    def note(self, signal: str, amount: int, *, taken: bool) -> None:
+        """So many were taken, or given up; what that says of the collector is said if it is new."""
+        self.count(signal, amount, taken=taken)
         with self._lock:
             changed, self._taken = taken is not self._taken, taken
         if changed and taken:
@@ -107,15 +117,55 @@ class _Toll:
             _log.warning("the collector does not take what is exported; nothing else waits for it")
 
 
+class _Room:
+    """How many spans wait: the SDK lets the oldest go without a word when there are too many."""
+
+    def __init__(self, size: int, toll: _Toll) -> None:
+        self.size = size
+        self._toll = toll
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    def come(self) -> None:
+        """One more waits, or takes the place of the oldest."""
+        with self._lock:
+            full = self._waiting == self.size
+            self._waiting += not full
+        if full:
+            self._toll.count("traces", 1, taken=False)
+
+    def go(self, amount: int) -> None:
+        """So many were taken out."""
+        with self._lock:
+            self._waiting = max(0, self._waiting - amount)
+
+
+class _Queue(BatchSpanProcessor):
+    """The SDK's queue, told of what comes."""
+
+    def __init__(self, exporter: SpanExporter, room: _Room) -> None:
+        batch = min(_number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", _BATCH), room.size)
+        super().__init__(exporter, max_queue_size=room.size, max_export_batch_size=batch)
+        self._room = room
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """It waits from now on."""
+        if span.context is not None and span.context.trace_flags.sampled:
+            self._room.come()
+        super().on_end(span)
+
+
 class _Counted(SpanExporter):
     """An exporter of spans whose success is counted."""
 
-    def __init__(self, exporter: SpanExporter, toll: _Toll) -> None:
+    def __init__(self, exporter: SpanExporter, room: _Room, toll: _Toll) -> None:
         self._exporter = exporter
+        self._room = room
         self._toll = toll
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Export these."""
+        self._room.go(len(spans))
         result = self._exporter.export(spans)
         self._toll.note("traces", len(spans), taken=result is SpanExportResult.SUCCESS)
         return result
@@ -137,7 +187,7 @@ class _Pushing(threading.Thread):
         self._exporter = exporter
         self._points = points
         self._toll = toll
-        self._every = _interval()
+        self._every = _number("OTEL_METRIC_EXPORT_INTERVAL", _EVERY) / 1000
         self.ending = threading.Event()
 
     def run(self) -> None:

@@ -114,6 +114,8 @@ async def test_a_collector_that_hangs_holds_nobody_up() -> None:
         await exported.stop()
         assert still_held(collector)
         assert collector.spans == []
+        waiting = 10_000 - (exported.exported("traces", "lost") or 0)
+        assert 2048 <= waiting <= 2048 + 512, "what did not fit was not counted as lost"
 
 
 def still_held(collector: Collector) -> bool:
