@@ -2,8 +2,8 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from sandherd.contracts.envelope import Envelope
@@ -20,6 +20,8 @@ MOST_SPANS: Final = 200.0
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
 """By the beginning of a model's name, as the conventions of OpenTelemetry call them."""
+
+_UNKNOWN: Final = ("", datetime.min.replace(tzinfo=UTC))
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -63,22 +65,23 @@ class Calls:
 
     def opened(self, source: str, call: str, tool: str, at: datetime) -> None:
         """It has begun, unless its end came before."""
-        if (source, call) not in self._known:
-            self._known.keep((source, call), (tool, at))
+        key = source, call
+        if key not in self._known:
+            self._known.keep(key, (tool, at))
 
     def closed(self, source: str, call: str, at: datetime, took: Seconds | None) -> tuple[str | None, Seconds] | None:
         """The tool and how long it took; None if that is not known, or was told before."""
         key = source, call
-        begun = self._known.get(key)
-        if key in self._known and begun is None:
-            return None
+        begun = self._known.get(key, _UNKNOWN)
         if begun is None:
-            if took is None:
-                return None
-            self._known.keep(key, None)
-            return None, took
-        self._known[key] = None
-        return begun[0], (at - begun[1]).total_seconds() if took is None else took
+            return None
+        if begun is not _UNKNOWN:
+            self._known[key] = None
+            return begun[0], (at - begun[1]).total_seconds() if took is None else took
+        if took is None:
+            return None
+        self._known.keep(key, None)
+        return None, took
 
 
 class Agents:
@@ -90,32 +93,27 @@ class Agents:
         self._names: Recent[str, str] = Recent()
         self._models: Recent[str, str] = Recent()
         self._budget = Budget(MOST_SPANS)
+        self._told, self._spared = False, 0
+        # Not `match`: this is done for most of what a herd says.
+        self._by_type: dict[str, Callable[[Envelope[Any], Any], None]] = {
+            AgentStarted.type: self._started,
+            AgentUsage.type: self._used,
+            AgentTurnCompleted.type: self._turned,
+            AgentModelCallCompleted.type: self._answered,
+            AgentToolUse.type: self._called,
+            AgentToolCompleted.type: self._completed,
+            AgentToolResult.type: self._resulted,
+        }
 
     def take(self, events: Iterable[Envelope[Any]]) -> None:
         """Measure these, and tell their spans if somebody takes them."""
+        self._told, self._spared = traces.is_exported(), 0
         for event in events:
-            self._take(event)
+            self._by_type[event.type](event, event.data)
+        if self._spared:
+            self._meters.count("sandherd_spans_spared_total", self._spared)
 
-    def _take(self, event: Envelope[Any]) -> None:
-        match event.data:
-            case AgentStarted() as started:
-                self._begun(event, started)
-            case AgentUsage() as usage:
-                self._used(event, usage)
-            case AgentTurnCompleted(duration_ms=float(took)):
-                self._meters.observe("sandherd_turn_seconds", took / 1000)
-            case AgentModelCallCompleted(duration_ms=float(took)):
-                self._answered(event, took / 1000)
-            case AgentToolUse() as use:
-                self._calls.opened(event.source, use.tool_use_id, use.tool, event.time)
-            case AgentToolCompleted(tool=tool, tool_use_id=str(call), duration_ms=took):
-                self._called(event, call, tool, None if took is None else took / 1000)
-            case AgentToolResult(tool_use_id=call, is_error=failed):
-                self._called(event, call, None, None, failed=failed)
-            case _:
-                pass
-
-    def _begun(self, event: Envelope[Any], started: AgentStarted) -> None:
+    def _started(self, event: Envelope[Any], started: AgentStarted) -> None:
         self._names.keep(event.source, started.sdk)
         if started.model:
             self._models.keep(event.source, started.model)
@@ -127,16 +125,32 @@ class Agents:
         if usage.model:
             self._models.keep(event.source, usage.model)
 
-    def _answered(self, event: Envelope[Any], took: Seconds) -> None:
+    def _turned(self, _event: Envelope[Any], turn: AgentTurnCompleted) -> None:
+        if turn.duration_ms is not None:
+            self._meters.observe("sandherd_turn_seconds", turn.duration_ms / 1000)
+
+    def _answered(self, event: Envelope[Any], answered: AgentModelCallCompleted) -> None:
+        if answered.duration_ms is None:
+            return
+        took = answered.duration_ms / 1000
         self._meters.observe("sandherd_model_call_seconds", took)
         if self._may_tell():
             model = self._models.get(event.source)
             values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
             self._tell(spans.CHAT, event, took, values)
 
-    def _called(
-        self, event: Envelope[Any], call: str, tool: str | None, took: Seconds | None, *, failed: bool = False
-    ) -> None:
+    def _called(self, event: Envelope[Any], use: AgentToolUse) -> None:
+        self._calls.opened(event.source, use.tool_use_id, use.tool, event.time)
+
+    def _completed(self, event: Envelope[Any], done: AgentToolCompleted) -> None:
+        if done.tool_use_id is not None:
+            took = None if done.duration_ms is None else done.duration_ms / 1000
+            self._closed(event, done.tool_use_id, done.tool, took, failed=False)
+
+    def _resulted(self, event: Envelope[Any], result: AgentToolResult) -> None:
+        self._closed(event, result.tool_use_id, None, None, failed=result.is_error)
+
+    def _closed(self, event: Envelope[Any], call: str, tool: str | None, took: Seconds | None, *, failed: bool) -> None:
         closed = self._calls.closed(event.source, call, event.time, took)
         if closed is None:
             return
@@ -153,11 +167,11 @@ class Agents:
 
     def _may_tell(self) -> bool:
         """Whether somebody takes spans, and one is left; if not, that is counted."""
-        if not traces.is_exported():
+        if not self._told:
             return False
         if self._budget.take():
             return True
-        self._meters.count("sandherd_spans_spared_total")
+        self._spared += 1
         return False
 
     def _tell(self, row: SpanRow, event: Envelope[Any], took: Seconds, values: spans.Values) -> None:
