@@ -49,7 +49,7 @@ event (`traceparent`) and in every log line written meanwhile. Spans of tasks, s
 end: until then their parts are there without them.
 
 Spans of agents follow OpenTelemetry's conventions for generative AI (`gen_ai.*`). They are made by the services from
-what was stored, as a sandbox speaks to the broker alone; 200 in a second at the most, the rest is counted in
+what was stored, as a sandbox speaks to the broker alone; 100 in a second at the most, the rest is counted in
 `sandherd_spans_spared_total`. To keep one trace in ten, whole, give every service `OTEL_TRACES_SAMPLER=traceidratio`
 and `OTEL_TRACES_SAMPLER_ARG=0.1`.
 

@@ -12,9 +12,9 @@ from typing import Final
 _PLACE: Final = re.compile(r" ?\{([a-z_.]+)\}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attribute:
-    """Something that a span says of itself."""
+    """Something that a span says of itself. There is one of each, and it is equal to itself alone."""
 
     name: str
     says: str
@@ -33,7 +33,7 @@ Value = str | int | float | bool
 Values = Mapping[Attribute, Value | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SpanRow:
     """One row of the table. In the name `{…}` stands for an attribute's value, and is left out where there is none."""
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from opentelemetry import trace
@@ -26,6 +27,16 @@ def current_traceparent() -> str | None:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
+@lru_cache(maxsize=2)
+def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
+    """Kept: to ask for it anew costs a third of a span."""
+    return provider.get_tracer("sandherd")
+
+
+def _tracer() -> trace.Tracer:
+    return _tracer_of(trace.get_tracer_provider())
+
+
 def is_exported() -> bool:
     """Whether anybody takes spans: if not, one need not be made."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
@@ -35,8 +46,7 @@ def is_exported() -> bool:
 def span(row: SpanRow, traceparent: str | None = None, values: Values | None = None) -> Iterator[Span]:
     """A span that goes on with the trace in `traceparent`, or with this task's own."""
     said = values or {}
-    tracer = trace.get_tracer("sandherd")
-    with tracer.start_as_current_span(
+    with _tracer().start_as_current_span(
         row.named(said), context=_remote(traceparent), kind=_KINDS[row.kind], attributes=row.attributes_of(said)
     ) as started:
         yield started
@@ -52,10 +62,9 @@ def record(
     """
     if not is_exported():
         return
-    tracer = trace.get_tracer("sandherd")
     token = given_context.set(traceparents.read(own))
     try:
-        told = tracer.start_span(
+        told = _tracer().start_span(
             row.named(values),
             _remote(traceparent) or Context(),
             kind=_KINDS[row.kind],

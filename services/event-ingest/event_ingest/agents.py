@@ -15,7 +15,7 @@ from sandherd.telemetry.spans import SpanRow
 
 MOST: Final = 20_000
 """So many calls and agents are remembered; of more the oldest are forgotten."""
-MOST_SPANS: Final = 200.0
+MOST_SPANS: Final = 100.0
 """Spans of calls that are told in a second: more would cost the ingest what it is there for."""
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
