@@ -10,6 +10,7 @@ import failures_page
 import harnesses_page
 import pages
 import runtimes_page
+import telemetry_page
 
 from sandherd.contracts import asyncapi, schemas
 from spawner.runtimes.kubernetes import rights
@@ -24,7 +25,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "harnesses.md": harnesses_page.harnesses,
     "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
-    "telemetry.md": pages.telemetry,
+    "telemetry.md": telemetry_page.telemetry,
     "permissions.md": pages.rights,
 }
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {"subjects": pages.subject_table}

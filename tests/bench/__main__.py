@@ -151,10 +151,11 @@ async def of_the_cluster() -> dict[str, Figure]:
 
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
-    from tests.bench import ingest
+    from tests.bench import ingest, telemetry
 
     return (
         await ingest.figures(rate, latency)
+        | await telemetry.figures(rate)
         | await of_the_worker()
         | await of_the_runtimes()
         | await on_the_stack()

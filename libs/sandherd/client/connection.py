@@ -32,7 +32,8 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.requests import Request
 from sandherd.contracts.subjects import command_subject, covers, request_subject
-from sandherd.telemetry.traces import current_traceparent, new_traceparent
+from sandherd.telemetry.traceparents import new_traceparent
+from sandherd.telemetry.traces import current_traceparent
 
 COMMAND_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 2

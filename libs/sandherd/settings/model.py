@@ -15,7 +15,7 @@ from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
 from sandherd.settings.kubernetes import KubernetesSettings
-from sandherd.settings.remote import RemoteSettings
+from sandherd.settings.remote import ApiAddress, RemoteSettings
 
 
 def default_home() -> Path:
@@ -52,7 +52,9 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Env("SANDHERD_LOG_LEVEL")] = "info"
     """The least severe log line that is written."""
     otlp_endpoint: Annotated[str | None, Env("OTEL_EXPORTER_OTLP_ENDPOINT")] = None
-    """An OTLP/HTTP collector; without it no trace is exported."""
+    """An OTLP/HTTP collector that services export traces and metrics to; without it /metrics is all there is."""
+    sandbox_otlp_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_SANDBOX_OTLP_ENDPOINT")] = None
+    """One that agents in sandboxes may export to; without it a sandbox speaks to the broker only."""
 
     max_sandboxes: Annotated[int, Env("SANDHERD_MAX_SANDBOXES"), Field(ge=1)] = 8
     """How many sandboxes may live at once."""

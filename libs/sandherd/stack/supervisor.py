@@ -90,7 +90,7 @@ class Supervisor:
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        _log.info(phase.value, home=str(self._home.path))
+        _log.info("phase", phase=phase, home=str(self._home.path))
         self._write_down()
 
     def _note(self) -> None:
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return asyncio.run(Supervisor(Path(home), *map(int, servers)).run())
     except (AlreadyRunningError, SizeError) as error:
-        _log.error(str(error))
+        _log.error("the stack can't go on", error=str(error))
         return 3
 
 

@@ -24,7 +24,7 @@ from sandherd.contracts.events.message import MessageDelivered
 from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.subjects import event_subject
 from sandherd.telemetry import logs
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 BEGUN: Final = 1
 ENDED: Final = 2

@@ -29,6 +29,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_keep_alive": [False, False, False],
     "remote_pause_on_close": [True, True, True],
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
+    "sandbox_otlp_endpoint": ["http://one:4318", "https://two.example", "http://three:4318/otlp"],
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {

@@ -15,7 +15,7 @@ from sandherd.bus.service import Asked
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import INLINE_BYTES, ArtifactPiece, DownloadChunk, Fetch, Held, UploadChunk
 from sandherd.contracts.subjects import ARTIFACT
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.access import refusals
 from spawner.access.reaching import Reach
 from spawner.sandboxes.record import SandboxRecord

@@ -72,7 +72,8 @@ async def open_runtime(options: Options) -> ProcessRuntime:
         ),
         toolchains=options.toolchains,
     )
-    _log.info("process runtime", **vars(runtime.capabilities))
+    able = runtime.capabilities
+    _log.info("process runtime", isolation=able.isolation, memory=able.memory, processes=able.processes)
     return runtime
 
 
@@ -95,7 +96,7 @@ def _isolating(options: Options) -> bubblewrap.Host | None:
             "Allow unprivileged user namespaces, or set SANDHERD_ISOLATION=none to go without",
         )
     if host is None:
-        _log.warning(f"sandboxes are not isolated from this host: bubblewrap can't be used here ({reason})")
+        _log.warning("sandboxes are not isolated from this host: bubblewrap can't be used here", reason=reason)
     return host
 
 
