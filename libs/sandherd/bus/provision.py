@@ -18,9 +18,10 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from sandherd.bus.permissions import consumers_of, streams_of
+from sandherd.bus.setting_up import Did
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream, live_subject
 from sandherd.contracts.subjects import Principal
 
@@ -41,12 +42,21 @@ _COMPARED: Final = (
     "subject_delete_marker_ttl",
     "republish",
 )
+_REPLICAS: Final = "num_replicas"
 _OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
 _COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending")
 
 
 class ProvisionError(Exception):
     """The broker would not take a declaration; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done about something declared. `thing` is like `stream EVENTS`."""
+
+    thing: str
+    did: Did
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Fault:
         return f"{self.thing}: {self.problem}"
 
 
-def stream_config(stream: Stream) -> StreamConfig:
+def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
     """A stream as the broker is told it. Everything is on disk and may be read directly."""
     return StreamConfig(
         name=stream.name,
@@ -74,7 +84,7 @@ def stream_config(stream: Stream) -> StreamConfig:
         max_msgs_per_subject=stream.max_messages_per_subject,
         discard_new_per_subject=stream.refuse_when_full and stream.max_messages_per_subject > 0,
         duplicate_window=stream.duplicate_window,
-        num_replicas=1,
+        num_replicas=replicas,
         allow_direct=True,
         allow_msg_ttl=stream.own_lives or None,
         republish=_republish(stream.subjects[0]) if stream.told_live else None,
@@ -85,7 +95,7 @@ def _republish(subject: str) -> RePublish:
     return RePublish(src=subject, dest=live_subject(subject))
 
 
-def bucket_config(bucket: Bucket) -> StreamConfig:
+def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
     """A bucket's stream, as nats-py's key-value calls expect it. One value is kept for each key.
 
     Any message may carry a life of its own; `ttl_markers` also leaves a marker for so many seconds when one ends.
@@ -101,7 +111,7 @@ def bucket_config(bucket: Bucket) -> StreamConfig:
         max_bytes=bucket.max_bytes,
         max_msgs_per_subject=1,
         duplicate_window=120,
-        num_replicas=1,
+        num_replicas=replicas,
         allow_direct=True,
         allow_rollup_hdrs=True,
         allow_msg_ttl=True,
@@ -111,7 +121,10 @@ def bucket_config(bucket: Bucket) -> StreamConfig:
 
 
 def consumer_config(consumer: Consumer) -> ConsumerConfig:
-    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up."""
+    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up.
+
+    It is kept as often as its stream is.
+    """
     return ConsumerConfig(
         name=consumer.name,
         durable_name=consumer.name,
@@ -124,12 +137,18 @@ def consumer_config(consumer: Consumer) -> ConsumerConfig:
     )
 
 
-async def provision(js: JetStreamContext) -> None:
-    """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that."""
-    for name, config in _streams().items():
-        await _provision_stream(js, name, config)
-    for consumer in CONSUMERS:
-        await _provision_consumer(js, consumer)
+async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
+    """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
+
+    `replicas` is on how many servers each stream is kept. Without it a stream stays on as many as it is on, and a new
+    one is on one. Raises `ServiceUnavailableError` of nats-py, or its `Error`, while a cluster has no leader.
+    """
+    compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
+    done = [
+        Done(f"stream {name}", await _provision_stream(js, name, config, compared))
+        for name, config in _streams(replicas or 1).items()
+    ]
+    return done + [Done(_named(consumer), await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
 async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
@@ -143,7 +162,7 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
         faults += await _look(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
     for consumer in consumers_of(service):
         faults += await _look(
-            f"consumer {consumer.name} on {consumer.stream}",
+            _named(consumer),
             js.consumer_info(consumer.stream, consumer.name),
             consumer_config(consumer),
             _COMPARED_CONSUMER,
@@ -151,38 +170,49 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
     return faults
 
 
-def _streams() -> dict[str, StreamConfig]:
+def _streams(replicas: int = 1) -> dict[str, StreamConfig]:
     return {
-        **{stream.name: stream_config(stream) for stream in STREAMS},
-        **{bucket.stream: bucket_config(bucket) for bucket in BUCKETS},
+        **{stream.name: stream_config(stream, replicas) for stream in STREAMS},
+        **{bucket.stream: bucket_config(bucket, replicas) for bucket in BUCKETS},
     }
 
 
-async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig) -> None:
+async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> Did:
     try:
         found = (await js.stream_info(name)).config
     except NotFoundError:
         await _try(f"stream {name}", js.add_stream(wanted), "make room for it, or raise the broker's limits")
-        return
-    if differs(wanted, found, _COMPARED):
-        await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
+        return Did.MADE
+    if not differs(wanted, found, names):
+        return Did.KEPT
+    if _REPLICAS not in names:
+        wanted = wanted.evolve(num_replicas=found.num_replicas)
+    await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
+    return Did.CHANGED
 
 
-async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> None:
+async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> Did:
     wanted = consumer_config(consumer)
     try:
         found = (await js.consumer_info(consumer.stream, consumer.name)).config
     except NotFoundError:
         found = None
+    if found is not None and not differs(wanted, found, _COMPARED_CONSUMER):
+        return Did.KEPT
     # Creating an existing consumer changes it, where that is allowed; its place in the stream stays.
-    if found is None or differs(wanted, found, _COMPARED_CONSUMER):
-        call = js.add_consumer(consumer.stream, wanted)
-        await _try(f"consumer {consumer.name} on {consumer.stream}", call, _OTHER_VERSION)
+    await _try(_named(consumer), js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
+    return Did.MADE if found is None else Did.CHANGED
+
+
+def _named(consumer: Consumer) -> str:
+    return f"consumer {consumer.name} on {consumer.stream}"
 
 
 async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
     try:
         await call
+    except ServiceUnavailableError:
+        raise  # not a refusal: nobody leads at this moment
     except APIError as error:
         raise ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}") from error
 

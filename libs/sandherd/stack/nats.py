@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from sandherd.bus.identity import BrokerTokens
-from sandherd.contracts.streams import BUCKETS, STREAMS
+from sandherd.bus.identity.serving import LIMITS, keeping, operator_mode
 from sandherd.stack.child import Child, Command
 
 _READY_SECONDS: Final = 20.0
@@ -21,9 +21,6 @@ _GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUALLY_FIRST: Final = 32_768
 _LOWEST: Final = 12_000
 _TRIES: Final = 64
-STORE_BYTES: Final = sum([*(stream.max_bytes for stream in STREAMS), *(bucket.max_bytes for bucket in BUCKETS)])
-"""What all streams together may hold. The broker would else allow three quarters of the free disk, and refuse to make
-streams on a machine with less, although they are empty."""
 
 
 class NatsServer:
@@ -101,29 +98,14 @@ class NatsServer:
         return False
 
     def _write_config(self) -> str:
-        tokens = self._tokens()
-        # There is no other server to ask for an account that is unknown here, so the wait for one is short.
-        jwt = {"type": "full", "dir": str(self.directory / "jwt"), "allow_delete": False, "timeout": "500ms"}
-        config: dict[str, Any] = {
+        config = {
             "server_name": "sandherd",
             "host": "127.0.0.1",
             "port": self.port or quiet_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
-            "operator": tokens.operator,
-            "system_account": tokens.system_account,
-            "resolver": jwt,
-            "resolver_preload": tokens.accounts,
-            "jetstream": {
-                "store_dir": str(self.directory / "data"),
-                "max_file_store": STORE_BYTES,
-                "max_memory_store": 256 * 1024 * 1024,
-                "sync_interval": "1s",
-            },
-            # A reply that waits for a slow reader is cut off; the streams do not need it.
-            "write_deadline": "10s",
-            # A principal's token names every subject it may say; the spawner's is over the 4 KiB of the default.
-            "max_control_line": 32 * 1024,
-            "ping_interval": "20s",
+            **operator_mode(self._tokens()),
+            **keeping(str(self.directory), "data"),
+            **LIMITS,
         }
         # NATS's configuration language reads JSON.
         return json.dumps(config, indent=2) + "\n"

@@ -9,6 +9,7 @@ from sandherd.client.cli import (
     approvals,
     config,
     dead,
+    deploying,
     doctor,
     giving,
     harnesses,
@@ -69,5 +70,7 @@ app.command(epilog=past.AUDIT_EXAMPLE)(past.audit)
 app.add_typer(dead.app, name="dead")
 app.add_typer(harnesses.app, name="harness")
 app.add_typer(images.app, name="image")
+app.add_typer(deploying.app, name="identity")
+app.command(epilog=deploying.PROVISION_EXAMPLE)(deploying.provision)
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
