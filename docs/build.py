@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import chart
+import cluster
 import failures_page
 import harnesses_page
 import pages
@@ -40,7 +41,7 @@ def documents() -> dict[Path, str]:
     for name, schema in schemas.json_schemas().items():
         made[docs / "schemas" / "v1" / f"{name}.json"] = as_json(schema)
     made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rights.document()
-    made |= chart.documents()
+    made |= chart.documents() | cluster.documents()
     readme = ROOT / "README.md"
     made[readme] = refreshed(readme.read_text(encoding="utf-8"))
     return made
