@@ -89,6 +89,16 @@ def test_each_part_reaches_what_it_needs_and_no_more() -> None:
     assert {name for name in PARTS if reaches(objects, ours(name), DNS, 53, "UDP")} == set(PARTS)
 
 
+def test_a_part_that_no_policy_names_is_closed() -> None:
+    """Whatever else of this release there may be: default is no, both ways."""
+    new = Place(NAMESPACE, {**OURS["monitor"], "app.kubernetes.io/component": "new"})
+    objects = rendered({"monitoring": {"enabled": True}})
+    assert not any(
+        reaches(objects, new, place, port) for place, port in ((NATS, BROKER), (POSTGRES, DATABASE), (DNS, 53))
+    )
+    assert not any(reaches(objects, place, new, HTTP) for place in (STRANGER, ours("monitor"), ours("test")))
+
+
 def test_the_spawner_speaks_to_the_cluster_only_where_it_makes_pods() -> None:
     """Elsewhere it has neither a token nor a way."""
     assert all_that_reach(rendered({"settings": {"runtime": "remote"}}), SERVER, API) == set()

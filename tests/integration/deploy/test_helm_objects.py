@@ -34,7 +34,8 @@ from tests.integration.deploy.charts import (
 )
 from tests.integration.deploy.custom import fits
 
-VERSION = "1.37"
+VERSIONS = ("1.29", "1.37")
+"""The oldest cluster that the chart takes, and the newest whose schemas there are."""
 KEDA = {"enabled": True, "monitor": "nats-headless.nats:8222", "account": "A" + "B" * 55}
 MODEL = {"secretEnv": {"ANTHROPIC_API_KEY": {"secret": "models", "key": "anthropic"}}}
 CHOICES: dict[str, list[Json]] = {
@@ -123,7 +124,8 @@ def taken(text: str) -> None:
     if one["kind"] in CUSTOM:
         fits(one)
     else:
-        kubernetes_validate.validate(one, VERSION, strict=True)
+        for version in VERSIONS:
+            kubernetes_validate.validate(one, version, strict=True)
 
 
 @pytest.mark.parametrize("values", MATRIX)
