@@ -1,6 +1,7 @@
 """What the Helm chart has from the code: facts for its templates, the schema of its values, and the alerts."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,16 +37,25 @@ _MIGRATIONS: Final[Json] = {"before": ["migrate"], "after": []}
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs"})
 _UNSAID: Final = frozenset({"title", "default"})
 _RULES: Final = ROOT / "deploy" / "prometheus" / "rules"
+_DASHBOARDS: Final = ROOT / "deploy" / "grafana" / "dashboards"
 _HEAD: Final = "# Made by `make docs` from {source}; change that instead.\n"
 
 
-def documents() -> dict[Path, str]:
-    """Every file of the chart that is made, and what should stand in it."""
-    return {
+def documents(made: Mapping[Path, str]) -> dict[Path, str]:
+    """Every file of the chart that is made, and what should stand in it; some are copies of what is made elsewhere."""
+    dashboards = {CHART / "files" / "dashboards" / path.name: text for path, text in _all_in(_DASHBOARDS, made).items()}
+    alerts = rules(_all_in(_RULES, made).values())
+    return dashboards | {
         CHART / "files" / "facts.yaml": _HEAD.format(source="docs/chart.py and the code") + as_yaml(facts()),
-        CHART / "files" / "rules.yaml": _HEAD.format(source="deploy/prometheus/rules") + as_yaml(rules()),
+        CHART / "files" / "rules.yaml": _HEAD.format(source="deploy/prometheus/rules") + as_yaml(alerts),
         CHART / "values.schema.json": as_json(schema()),
     }
+
+
+def _all_in(folder: Path, made: Mapping[Path, str]) -> dict[Path, str]:
+    """The files of a folder with their texts: as they are made now, else as they lie there."""
+    there = {path: path.read_text(encoding="utf-8") for path in folder.glob("*") if path.suffix in {".yaml", ".json"}}
+    return dict(sorted((there | {path: text for path, text in made.items() if path.parent == folder}).items()))
 
 
 def facts() -> Json:
@@ -69,10 +79,9 @@ def facts() -> Json:
     }
 
 
-def rules() -> Json:
+def rules(texts: Iterable[str]) -> Json:
     """The alerts of all files, as one."""
-    found = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(_RULES.glob("*.yaml"))]
-    return {"groups": [group for document in found for group in document["groups"]]}
+    return {"groups": [group for text in texts for group in yaml.safe_load(text)["groups"]]}
 
 
 def schema() -> Json:

@@ -330,6 +330,26 @@ def test_the_notes_say_how_to_go_on(tmp_path: Path) -> None:
         assert not re.search(r"<no value>|<nil>|%!", notes)
 
 
+def test_alerts_and_dashboards_come_as_they_are(tmp_path: Path) -> None:
+    """Every one that the chart has, to the letter: what looks like a template in them is none."""
+    chart = tmp_path / "sandherd"
+    shutil.copytree(CHART, chart)
+    rule = {"alert": "A", "expr": "up == 0", "annotations": {"summary": "{{ $labels.pod }} is {{ $value }}"}}
+    groups = [{"name": "g", "rules": [rule]}]
+    (chart / "files/rules.yaml").write_text(json.dumps({"groups": groups}))
+    (chart / "files/dashboards").mkdir(exist_ok=True)
+    for name in ("one", "two"):
+        (chart / f"files/dashboards/{name}.json").write_text(f'{{"title": "{{{{ {name} }}}}"}}\n')
+    objects = rendered({"monitoring": {"enabled": True}}, chart)
+    (made,) = of_kind(objects, "PrometheusRule")
+    fits(made)
+    assert made["spec"]["groups"] == groups
+    found = {key: text for one in of_kind(objects, "ConfigMap") for key, text in one["data"].items() if ".json" in key}
+    assert found["two.json"] == '{"title": "{{ two }}"}\n'
+    assert found.keys() == {path.name for path in (chart / "files/dashboards").glob("*.json")}
+    assert of_kind(rendered({"monitoring": {"enabled": True, "rules": False}}), "PrometheusRule") == []
+
+
 def test_nothing_is_left_unsaid_in_what_is_made() -> None:
     """No template leaves a hole in its text."""
     for values in ({}, {"autoscaling": KEDA, "monitoring": {"enabled": True}}):
