@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import failures_page
 import harnesses_page
+import image_contents
 import pages
 import runtimes_page
 
@@ -39,6 +40,7 @@ def documents() -> dict[Path, str]:
     for name, schema in schemas.json_schemas().items():
         made[docs / "schemas" / "v1" / f"{name}.json"] = as_json(schema)
     made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rights.document()
+    made[ROOT / "deploy" / "images" / "service" / "contents.json"] = as_json(image_contents.contents())
     readme = ROOT / "README.md"
     made[readme] = refreshed(readme.read_text(encoding="utf-8"))
     return made
