@@ -10,6 +10,7 @@ import chart
 import cluster
 import failures_page
 import harnesses_page
+import image_contents
 import pages
 import runtimes_page
 
@@ -41,6 +42,7 @@ def documents() -> dict[Path, str]:
     for name, schema in schemas.json_schemas().items():
         made[docs / "schemas" / "v1" / f"{name}.json"] = as_json(schema)
     made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rights.document()
+    made[ROOT / "deploy" / "images" / "service" / "contents.json"] = as_json(image_contents.contents())
     made |= cluster.documents()
     made |= chart.documents(made)
     readme = ROOT / "README.md"
