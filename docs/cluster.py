@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from chart import ROOT, Json, as_yaml
 from nats.js.api import ConsumerConfig, StreamConfig
 
@@ -49,7 +50,7 @@ def nats() -> Json:
     return {
         "config": _config(),
         "container": {
-            "image": {"tag": "2.15.1-alpine"},
+            "image": {"tag": _tag("nats")},
             # Four fifths of the limit below.
             "env": {"GOMEMLIMIT": "1638MiB"},
             "merge": {
@@ -69,6 +70,12 @@ def nats() -> Json:
         "podDisruptionBudget": {"enabled": True},
         "natsBox": {"enabled": False},
     }
+
+
+def _tag(service: str) -> str:
+    """The tag of an image, which docker-compose.yml names for all."""
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    return str(compose["services"][service]["image"]).rpartition(":")[2]
 
 
 def _config() -> Json:

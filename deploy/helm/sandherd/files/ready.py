@@ -27,21 +27,23 @@ def said(address: str, port: int) -> tuple[bool, str]:
         return False, f"no answer: {error}\n"
 
 
+def looked(name: str, port: int) -> bool:
+    """Whether all replicas of a service are ready; what each says is written down."""
+    replicas = addresses(name, port)
+    answers = {address: said(address, port) for address in replicas}
+    for address, (well, text) in answers.items():
+        parts = "".join(f"  {line}\n" for line in text.splitlines())
+        sys.stdout.write(f"{name} {address}: {'ready' if well else 'NOT READY'}\n{parts}")
+    if not replicas:
+        sys.stdout.write(f"{name}: no replica\n")
+    return bool(replicas) and all(well for well, _ in answers.values())
+
+
 def main(names: list[str]) -> int:
     """1 if one of them is not ready, or is not there."""
-    ready = True
-    for name in names:
-        host, _, port = name.rpartition(":")
-        replicas = addresses(host, int(port))
-        if not replicas:
-            ready = False
-            print(f"{host}: no replica")
-        for address in replicas:
-            well, text = said(address, int(port))
-            ready = ready and well
-            print(f"{host} {address}: {'ready' if well else 'NOT READY'}")
-            print("".join(f"  {line}\n" for line in text.splitlines()), end="")
-    return 0 if ready else 1
+    places = [name.rpartition(":") for name in names]
+    found = [looked(host, int(port)) for host, _, port in places]  # all of them, also after one that is not ready
+    return 0 if all(found) else 1
 
 
 if __name__ == "__main__":
