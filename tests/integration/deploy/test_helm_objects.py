@@ -1,24 +1,20 @@
-"""The chart: every object is one that a cluster takes, and gives nobody more than is needed."""
+"""The chart: every object is one that a cluster takes, and finds what it is for."""
 
-import itertools
 import json
 import re
 import shutil
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]  # no types
 import pytest
 import yaml
 
-from sandherd.settings import environment_names, load
-from spawner.runtimes.kubernetes import rights
+from sandherd.settings import load
 from tests.integration.deploy.charts import (
     CHART,
     GIVEN,
     NAMESPACE,
-    PARTS,
     PODS,
     RELEASE,
     SERVICES,
@@ -30,80 +26,13 @@ from tests.integration.deploy.charts import (
     of_kind,
     pods,
     rendered,
-    variables,
 )
 from tests.integration.deploy.custom import fits
+from tests.integration.deploy.matrix import KEDA, MATRIX
 
 VERSIONS = ("1.29", "1.37")
 """The oldest cluster that the chart takes, and the newest whose schemas there are."""
-KEDA = {"enabled": True, "monitor": "nats-headless.nats:8222", "account": "A" + "B" * 55}
-MODEL = {"secretEnv": {"ANTHROPIC_API_KEY": {"secret": "models", "key": "anthropic"}}}
-CHOICES: dict[str, list[Json]] = {
-    "runtime": [{}, {"settings": {"runtime": "remote"}}, {"sandboxes": {"namespace": NAMESPACE}}],
-    "monitoring": [{}, {"monitoring": {"enabled": True}}, {"monitoring": {"enabled": True, "kind": "ServiceMonitor"}}],
-    "scaling": [{}, {"autoscaling": KEDA}],
-    "network": [
-        {},
-        {"networkPolicy": {"enabled": False}},
-        {
-            "networkPolicy": {
-                "database": {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]},
-                "spawnerEgress": [{"ports": [{"protocol": "TCP", "port": 443}]}],
-                "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
-            },
-            "telemetry": {"otlpEndpoint": "http://collector.monitoring:4318"},
-        },
-    ],
-    "setup": [{}, {"setup": {"provision": False, "migrate": False}}, {"nats": {"replicas": 1}}],
-    "pods": [
-        {},
-        {
-            "image": {"pullSecrets": ["one", "two"], "repository": "", "tag": "next"},
-            "pods": {
-                "user": None,
-                "labels": {"team": "agents"},
-                "annotations": {"a.b/c": "d"},
-                "nodeSelector": {"kubernetes.io/arch": "amd64"},
-                "tolerations": [{"key": "k", "operator": "Exists"}],
-                "affinity": {"nodeAffinity": {}},
-                "priorityClassName": "high",
-                "env": [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}],
-                "volumes": [{"name": "ca", "configMap": {"name": "ca"}}],
-                "volumeMounts": [{"name": "ca", "mountPath": "/ca"}],
-            },
-            "services": {"spawner": MODEL},
-            "sandboxes": {"quota": {"pods": 50, "requests.memory": "100Gi"}},
-        },
-    ],
-}
-"""Every choice of a kind meets every choice of each other kind in one of the lines below."""
 CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
-
-
-def lines() -> list[Json]:
-    """Values such that any two choices stand together somewhere: all pairs, without all combinations."""
-    sizes = [range(len(choices)) for choices in CHOICES.values()]
-    missing = {
-        ((a, i), (b, j))
-        for (a, first), (b, second) in itertools.combinations(enumerate(sizes), 2)
-        for i, j in itertools.product(first, second)
-    }
-    found = []
-    while missing:
-        line = max(itertools.product(*sizes), key=lambda line: len(missing & pairs(line)))
-        missing -= pairs(line)
-        values: Json = {}
-        for choices, index in zip(CHOICES.values(), line, strict=True):
-            values = merged(values, choices[index])
-        found.append(values)
-    return found
-
-
-def pairs(line: tuple[int, ...]) -> set[Any]:
-    return set(itertools.combinations(enumerate(line), 2))
-
-
-MATRIX = [pytest.param(values, id=str(number)) for number, values in enumerate(lines())]
 
 
 @pytest.mark.parametrize("values", MATRIX)
@@ -126,105 +55,6 @@ def taken(text: str) -> None:
     else:
         for version in VERSIONS:
             kubernetes_validate.validate(one, version, strict=True)
-
-
-@pytest.mark.parametrize("values", MATRIX)
-def test_every_pod_is_restricted(values: Json) -> None:
-    """As Kubernetes' own standard of that name has it, and further: nothing of the image can be written to."""
-    for _, pod in pods(rendered(values)):
-        whole = pod["spec"]["securityContext"]
-        assert whole["runAsNonRoot"] is True
-        assert whole["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert whole.get("runAsUser", 1) > 0
-        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod["spec"].keys()
-        assert all({"emptyDir", "secret", "configMap"} & volume.keys() for volume in pod["spec"]["volumes"])
-        for container in pod["spec"]["containers"]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-                "readOnlyRootFilesystem": True,
-            }
-            assert container["resources"]["requests"].keys() == {"cpu", "memory"}
-            assert container["resources"]["limits"]["memory"]
-            assert not any("hostPort" in port for port in container.get("ports", []))
-
-
-@pytest.mark.parametrize("values", MATRIX)
-def test_the_spawner_alone_has_a_token(values: Json) -> None:
-    """And only where sandboxes are pods: whoever takes over another service has no way to the cluster."""
-    objects = rendered(values)
-    made = values.get("settings", {}).get("runtime") != "remote"
-    tokens = {name: pod["spec"]["automountServiceAccountToken"] for name, pod in pods(objects)}
-    assert {name for name, token in tokens.items() if token} == ({"spawner"} if made else set())
-    assert all(one["automountServiceAccountToken"] is False for one in of_kind(objects, "ServiceAccount"))
-    own = {name: pod["spec"]["serviceAccountName"] for name, pod in pods(objects)}
-    assert {own[name] for name in SERVICES} == {f"{PODS}-{name}" for name in SERVICES}
-
-
-@pytest.mark.parametrize("values", MATRIX)
-def test_the_spawner_alone_may_make_pods_and_in_one_namespace(values: Json) -> None:
-    """By the rights that the code names; nobody else has any, and none are for the whole cluster."""
-    objects = rendered(values)
-    assert of_kind(objects, "ClusterRole", "ClusterRoleBinding") == []
-    bindings = of_kind(objects, "RoleBinding")
-    if values.get("settings", {}).get("runtime") == "remote":
-        assert bindings == []
-        return
-    namespace = values.get("sandboxes", {}).get("namespace", f"{NAMESPACE}-sandboxes")
-    (binding,), (role,) = bindings, of_kind(objects, "Role")
-    assert role["rules"] == rights.RULES
-    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == namespace
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": f"{PODS}-spawner", "namespace": NAMESPACE}]
-    told = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
-    assert told["SANDHERD_KUBERNETES_NAMESPACE"] == namespace
-
-
-def test_each_part_sees_its_own_secrets_only() -> None:
-    """A credential of another part, or the database, is in no other pod; keys that sign are with the spawner alone."""
-    seen = {name: set(secrets(pod)) for name, pod in pods(rendered({"services": {"spawner": MODEL}}))}
-    assert seen == {
-        "spawner": {"sandherd-spawner", "sandherd-spawner-keys", "models"},
-        "event-ingest": {"sandherd-event-ingest", "the-database"},
-        "monitor": {"sandherd-monitor"},
-        "message-relay": {"sandherd-message-relay"},
-        "provision": {"sandherd-provisioner"},
-        "migrate": {"the-database"},
-        "test": set(),
-    }
-    assert seen.keys() == set(PARTS)
-
-
-def secrets(pod: Json) -> list[str]:
-    mounted = [volume["secret"]["secretName"] for volume in pod["spec"]["volumes"] if "secret" in volume]
-    told = [value for container in pod["spec"]["containers"] for value in variables(container).values()]
-    return mounted + [one["secretKeyRef"]["name"] for one in told if isinstance(one, dict)]
-
-
-@pytest.mark.parametrize("values", MATRIX)
-def test_no_secret_is_made_or_written_down(values: Json) -> None:
-    """Secrets are somebody else's to bring; settings that are secret stand in no ConfigMap and in no variable."""
-    objects = rendered(values)
-    assert of_kind(objects, "Secret") == []
-    hidden = {name: variable.name for name, variable in environment_names().items() if variable.secret}
-    assert "database_url" in hidden
-    for one in of_kind(objects, "ConfigMap"):
-        assert not any(name in text for text in one["data"].values() for name in hidden)
-    for _, pod in pods(objects):
-        for container in pod["spec"]["containers"]:
-            plain = {name for name, value in variables(container).items() if isinstance(value, str)}
-            assert not plain & set(hidden.values())
-
-
-@pytest.mark.parametrize("values", MATRIX)
-def test_every_secret_that_is_named_can_be_read_by_the_pod(values: Json) -> None:
-    """Its files are the group's to read, and the group is the pod's; nobody else may."""
-    for _, pod in pods(rendered(values)):
-        for volume in pod["spec"]["volumes"]:
-            if "secret" in volume:
-                assert volume["secret"]["defaultMode"] == 0o440
-        mounted = {mount["name"] for container in pod["spec"]["containers"] for mount in container["volumeMounts"]}
-        assert mounted == {volume["name"] for volume in pod["spec"]["volumes"]}
 
 
 @pytest.mark.parametrize("values", MATRIX)
