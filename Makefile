@@ -17,7 +17,7 @@ PACKAGES := sandherd sandherd-spawner sandherd-event-ingest sandherd-monitor san
 TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcard services/*/*/__init__.py)))
 # The folders that packages lie in: the tests are no package, so mypy is told where each module's name begins.
 ROOTED := $(subst $() ,:,$(patsubst %/pyproject.toml,%,$(PROJECTS)))
-LINTED := libs services tests docs $(wildcard examples)
+LINTED := libs services tests docs deploy $(wildcard examples)
 
 # Before this Python can't unpack an archive of a stranger's safely; then uv finds or fetches another one.
 OLDEST := 3.11.4
@@ -43,7 +43,6 @@ $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	test -x $(BIN)/python || $(UV) venv -q --python "$$($(PYTHON) -c '$(SUITABLE)')" $(VENV); \
 	$(UV) pip sync -q --require-hashes requirements.lock; \
 	$(UV) pip install -q --no-deps $(foreach project,$(PROJECTS),-e $(dir $(project)))
-	@ln -sf "$(abspath $(UV))" $(BIN)/uv  # `sandherd harness install` looks for it beside itself
 	@touch $@
 
 # A Debian without python3-venv may still have pip, and the other way round.
@@ -54,8 +53,8 @@ build/uv/bin/uv:
 .PHONY: lock
 lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes.
 	@$(uv_like_pip); \
-	$(UV) pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
-	  --python-version $(OLDEST) --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock; \
+	$(UV) pip compile -q --upgrade --universal --python-version $(OLDEST) --generate-hashes --no-emit-index-url \
+	  --no-annotate --no-header --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock; \
 	for kind in claude openhands acp; do \
 	  $(UV) pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	    --python-version "$$([ $$kind = openhands ] && echo 3.12 || echo $(OLDEST))" \
@@ -90,10 +89,11 @@ test: toolchains engines check ## All tests: what CI runs.
 toolchains: install
 	@mkdir -p build; $(uv_like_pip); $(BIN)/python -m tests.drivers.toolchains >build/toolchains.log 2>&1 &
 
-# The same for a real Docker Engine of the tests' own: Debian's packages, and an image of Debian made by debootstrap.
+# The same for a real Docker Engine of the tests' own: Debian's packages, an image of Debian made by debootstrap, and
+# the wheels that images of ours are built with.
 .PHONY: engines
 engines: install
-	@mkdir -p build; $(BIN)/python -m tests.engines.docker >build/engines.log 2>&1 &
+	@mkdir -p build; { $(BIN)/python -m tests.engines.docker; $(BIN)/python -m tests.engines.images; } >build/engines.log 2>&1 &
 
 HISTORIES ?= 3000
 .PHONY: histories

@@ -24,6 +24,10 @@ from tests.engines.packages import alone, mirror, unpacked
 
 IMAGE = "sandherd-test-base:bookworm"
 _PACKAGES = ("docker.io", "containerd", "runc")
+_IPTABLES = (
+    "iptables", "libip4tc2", "libip6tc2", "libxtables12", "libnetfilter-conntrack3", "libnfnetlink0", "libnftnl11",
+    "libmnl0",
+)  # fmt: skip
 _FAST = ("/dev/shm",)
 _INCLUDED = "python3,git,procps"
 
@@ -48,8 +52,8 @@ class Engine:
 
     def start(self) -> None:
         """Start it, once more with what it had."""
-        root = unpacked(*_PACKAGES)
-        search = f"{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
+        root = unpacked(*_PACKAGES, *_IPTABLES)
+        search = f"{_names(self._folder, root)}:{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [f"{root}/usr/sbin/dockerd", *_options(self._folder), "--host", self.host],
@@ -127,6 +131,19 @@ class Engine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _names(folder: Path, root: Path) -> Path:
+    """A folder with the `iptables` that containers of a network of their own are given names by; the host has no rule.
+
+    It is unpacked and not installed, so it has to be told where its parts are.
+    """
+    place, (libraries, *_) = folder / "bin", (root / "usr" / "lib").glob("*-linux-gnu")
+    place.mkdir(exist_ok=True)
+    told = f"LD_LIBRARY_PATH={libraries} XTABLES_LIBDIR={libraries}/xtables"
+    (place / "iptables").write_text(f'#!/bin/sh\n{told} exec {root}/usr/sbin/xtables-nft-multi iptables "$@"\n')
+    (place / "iptables").chmod(0o755)
+    return place
+
+
 def _until_ended(containerd: psutil.Process) -> None:
     """Its containerd dies with an engine, if not at once."""
     deadline = time.monotonic() + 10
@@ -195,5 +212,5 @@ async def _import(docker: Docker, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    unpacked(*_PACKAGES)
+    unpacked(*_PACKAGES, *_IPTABLES)
     base()

@@ -57,3 +57,15 @@ def watching(stream: str) -> Iterator[str]:
     yield f"{API}.CONSUMER.INFO.{stream}.*"
     yield f"{API}.CONSUMER.DELETE.{stream}.*"
     yield f"$JS.FC.{stream}.>"
+
+
+def declaring(stream: str) -> Iterator[str]:
+    """Making a stream and changing it; neither emptying nor deleting it."""
+    yield from (f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE"))
+
+
+def declaring_consumer(stream: str, durable: str) -> Iterator[str]:
+    """Making a durable consumer and changing it; a filter of its own stands at the end of the subject."""
+    yield f"{API}.CONSUMER.INFO.{stream}.{durable}"
+    yield f"{API}.CONSUMER.CREATE.{stream}.{durable}"
+    yield f"{API}.CONSUMER.CREATE.{stream}.{durable}.>"

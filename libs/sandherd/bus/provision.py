@@ -22,6 +22,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from sandherd.bus.errors import NOBODY_LEADS
 from sandherd.bus.permissions import consumers_of, streams_of
+from sandherd.bus.setting_up import Did
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream, live_subject
 from sandherd.contracts.subjects import Principal
 
@@ -51,6 +52,14 @@ _COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_d
 
 class ProvisionError(Exception):
     """The broker would not take a declaration; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done about something declared. `thing` is like `stream EVENTS`."""
+
+    thing: str
+    did: Did
 
 
 @dataclass(frozen=True)
@@ -131,16 +140,18 @@ def consumer_config(consumer: Consumer) -> ConsumerConfig:
     )
 
 
-async def provision(js: JetStreamContext, replicas: int | None = None) -> None:
+async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
     """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
 
     `replicas` is on how many servers each stream is kept. Without it a stream stays on as many as it is on, and a new
     one is on one. Raises nats-py's `Error`, also while a cluster is not ready for it.
     """
-    for name, config in _streams(replicas or 1).items():
-        await _provision_stream(js, name, config, (*_COMPARED, _REPLICAS) if replicas else _COMPARED)
-    for consumer in CONSUMERS:
-        await _provision_consumer(js, consumer)
+    compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
+    done = [
+        Done(f"stream {name}", await _provision_stream(js, name, config, compared))
+        for name, config in _streams(replicas or 1).items()
+    ]
+    return done + [Done(_named(consumer), await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
 async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
@@ -154,7 +165,7 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
         faults += await _look(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
     for consumer in consumers_of(service):
         faults += await _look(
-            f"consumer {consumer.name} on {consumer.stream}",
+            _named(consumer),
             js.consumer_info(consumer.stream, consumer.name),
             consumer_config(consumer),
             _COMPARED_CONSUMER,
@@ -169,28 +180,35 @@ def _streams(replicas: int = 1) -> dict[str, StreamConfig]:
     }
 
 
-async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> None:
+async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> Did:
     try:
         found = (await js.stream_info(name)).config
     except NotFoundError:
         await _try(f"stream {name}", js.add_stream(wanted), "make room for it, or raise the broker's limits")
-        return
-    if differs(wanted, found, names):
-        if _REPLICAS not in names:
-            wanted = wanted.evolve(num_replicas=found.num_replicas)
-        await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
+        return Did.MADE
+    if not differs(wanted, found, names):
+        return Did.KEPT
+    if _REPLICAS not in names:
+        wanted = wanted.evolve(num_replicas=found.num_replicas)
+    await _try(f"stream {name}", js.update_stream(wanted), _OTHER_VERSION)
+    return Did.CHANGED
 
 
-async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> None:
+async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> Did:
     wanted = consumer_config(consumer)
     try:
         found = (await js.consumer_info(consumer.stream, consumer.name)).config
     except NotFoundError:
         found = None
+    if found is not None and not differs(wanted, found, _COMPARED_CONSUMER):
+        return Did.KEPT
     # Creating an existing consumer changes it, where that is allowed; its place in the stream stays.
-    if found is None or differs(wanted, found, _COMPARED_CONSUMER):
-        call = js.add_consumer(consumer.stream, wanted)
-        await _try(f"consumer {consumer.name} on {consumer.stream}", call, _OTHER_VERSION)
+    await _try(_named(consumer), js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
+    return Did.MADE if found is None else Did.CHANGED
+
+
+def _named(consumer: Consumer) -> str:
+    return f"consumer {consumer.name} on {consumer.stream}"
 
 
 async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:

@@ -27,10 +27,10 @@ from sandherd.bus.identity import (
     credentials_text,
     write_secret,
 )
-from sandherd.bus.identity.keys import read_claims
-from sandherd.bus.identity.minting import PROVISIONER
-from sandherd.bus.permissions import OF_ONE_PROJECT, PEOPLE, SERVICES, for_person, for_service
+from sandherd.bus.identity.holding import Holding
+from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, provision
+from sandherd.bus.setting_up import INBOX, PROVISIONER
 from sandherd.bus.together import together
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
@@ -149,7 +149,7 @@ class Broker:
         path = self.home / "creds" / f"{PROVISIONER}.creds"
         write_secret(path, Registrar(self.identity).mint_provisioner())
         try:
-            async with self._open(path, PROVISIONER, f"_INBOX_{PROVISIONER}") as bus:
+            async with self._open(path, PROVISIONER, INBOX) as bus:
                 yield bus.js
         finally:
             path.unlink()
@@ -164,17 +164,7 @@ class Broker:
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)
-        name = f"{principal}-{project}" if principal in OF_ONE_PROJECT else principal.value
-        path = self.home / "creds" / f"{name}.creds"
-        if not path.exists() or not _up_to_date(path):
-            registrar = Registrar(self.identity)
-            text = (
-                registrar.mint_person(principal, name[:63], project=project)
-                if principal in PEOPLE
-                else registrar.mint_service(principal)
-            )
-            write_secret(path, text)
-        return path
+        return Holding(self.identity, lambda name: self.home / "creds" / f"{name}.creds").keep(principal, project)
 
     def bus(
         self, principal: Principal, *, project: str = DEFAULT_PROJECT, sandbox: str = "", **options: Any
@@ -226,16 +216,3 @@ class Broker:
             text = credentials_text(token, key.seed)
         write_secret(path, text)
         return path
-
-
-def _up_to_date(path: Path) -> bool:
-    """Whether a credential says what this version's tables give its principal."""
-    text = path.read_text()
-    who = bearer(text)
-    if who.principal in PEOPLE:
-        wanted = for_person(who.principal, who.project, who.public_key)
-    else:
-        wanted = for_service(who.principal)
-    body = text.partition("-----BEGIN NATS USER JWT-----")[2].partition("------END")[0]
-    held = read_claims(body)["nats"]
-    return all(held.get(name) == value for name, value in wanted.claims().items())

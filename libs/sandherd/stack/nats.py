@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sandherd.bus.identity import BrokerTokens
-from sandherd.contracts.streams import BUCKETS, STREAMS
+from sandherd.bus.identity.serving import LIMITS, keeping, operator_mode
 from sandherd.stack.child import Child, Command
 
 CLUSTER: Final = "sandherd"
@@ -27,9 +27,6 @@ _GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUALLY_FIRST: Final = 32_768
 _LOWEST: Final = 12_000
 _TRIES: Final = 64
-STORE_BYTES: Final = sum([*(stream.max_bytes for stream in STREAMS), *(bucket.max_bytes for bucket in BUCKETS)])
-"""What all streams together may hold. The broker would else allow three quarters of the free disk, and refuse to make
-streams on a machine with less, although they are empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,32 +137,17 @@ class NatsServer:
         return False
 
     def _write_config(self) -> str:
-        tokens = self._tokens()
-        # Every account is known from the start, so the wait for one that is not is short.
-        jwt = {"type": "full", "dir": str(self.directory / "jwt"), "allow_delete": False, "timeout": "500ms"}
-        if self.membership:
-            jwt["interval"] = _COMPARED_EVERY
-        config: dict[str, Any] = {
+        of_cluster = {"cluster": self.membership.config()} if self.membership else {}
+        config = {
             "server_name": self.membership.name if self.membership else CLUSTER,
             "host": _HOST,
             "port": self.port or quiet_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
-            "operator": tokens.operator,
-            "system_account": tokens.system_account,
-            "resolver": jwt,
-            "resolver_preload": tokens.accounts,
-            "jetstream": {
-                "store_dir": str(self.directory / "data"),
-                "max_file_store": STORE_BYTES,
-                "max_memory_store": 256 * 1024 * 1024,
-                "sync_interval": "1s",
-            },
-            # A reply that waits for a slow reader is cut off; the streams do not need it.
-            "write_deadline": "10s",
-            # A principal's token names every subject it may say; the spawner's is over the 4 KiB of the default.
-            "max_control_line": 32 * 1024,
-            "ping_interval": "20s",
-        } | ({"cluster": self.membership.config()} if self.membership else {})
+            **operator_mode(self._tokens()),
+            **keeping(str(self.directory), "data", compared=_COMPARED_EVERY if self.membership else None),
+            **LIMITS,
+            **of_cluster,
+        }
         # NATS's configuration language reads JSON.
         return json.dumps(config, indent=2) + "\n"
 

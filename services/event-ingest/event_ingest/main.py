@@ -1,6 +1,7 @@
 """event-ingest: every event into Postgres, once, and answers about the past."""
 
 import gc
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -112,7 +113,11 @@ def _room(service: Service) -> int:
 
 
 def main() -> None:
-    """The program."""
+    """The program; with words behind it, one thing that is done and over."""
+    if sys.argv[1:]:
+        from event_ingest import upgrading
+
+        sys.exit(upgrading.main(sys.argv[1:]))
     # What the imports brought lives as long as the program: a full collection need not walk over it in mid-batch.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)  # a batch is some ten thousand objects, all gone when it is stored

@@ -56,8 +56,9 @@ def wanted_commands() -> set[str]:
         "image": "build context",
         "subscriptions": "create list delete",
         "credentials": "create",
+        "identity": "init push",
     }
-    single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor"
+    single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 

@@ -21,11 +21,13 @@ from sandherd.bus.permissions import (
     safe_project,
     safe_sandbox,
 )
+from sandherd.bus.setting_up import EVERYTHING_KEPT, PROVISIONER
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import safe_name
 from sandherd.contracts.subjects import Principal
 
-PROVISIONER = "provisioner"
+__all__ = ["PROVISIONER", "Clock", "Minter", "Registrar"]
+
 Clock = Callable[[], datetime]
 
 
@@ -117,16 +119,16 @@ class Registrar:
         )
         return self._file(body, key, "people-signing")
 
-    def mint_provisioner(self, life: float = 60) -> str:
+    def mint_provisioner(self, life: float | None = 60, allowed: Permissions = EVERYTHING_KEPT) -> str:
         """A credentials file for making streams, consumers and buckets: the JetStream API and nothing said."""
-        key, inbox = Key.new(Kind.USER), f"_INBOX_{PROVISIONER}"
+        key = Key.new(Kind.USER)
         body = claims.user(
             key.public,
             name=PROVISIONER,
             account=self._account(Principal.SPAWNER),
             principal=Principal.OPERATOR,
-            expires=int(self._clock().timestamp() + life),
-            permissions=Permissions(publish=("$JS.API.>",), subscribe=(f"{inbox}.>",)),
+            expires=None if life is None else int(self._clock().timestamp() + life),
+            permissions=allowed,
         )
         return self._file(body, key, "services")
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from nats.js import JetStreamContext
@@ -91,8 +92,7 @@ class Revoker:
 
         `js` is the spawner's own connection, for the bucket.
         """
-        voice = Voice.file(keys.claims_credentials)
-        async with Bus.open(url, name="spawner-claims", identity=voice, inbox=CLAIMS_INBOX) as system:
+        async with system_line(url, keys.claims_credentials) as system:
             yield cls(system, RevocationList.of(js), keys)
 
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
@@ -103,7 +103,9 @@ class Revoker:
         moment = int(now.timestamp())
         listed, revision = await self._shared.change({key: int(end.timestamp()) for key, end in keys.items()}, moment)
         while True:
-            await self._push(account_token(self._keys.account, listed, self._keys.operator_signing, moment))
+            await give_token(
+                self._system, account_token(self._keys.account, listed, self._keys.operator_signing, moment)
+            )
             latest, latest_revision = await self._shared.read()
             if latest_revision == revision:
                 return
@@ -114,7 +116,17 @@ class Revoker:
         """Drop what is over and tell the broker the whole list; at start, and from time to time."""
         await self.revoke({}, now)
 
-    async def _push(self, token: str) -> None:
-        reply = json.loads(await self._system.request(CLAIMS_UPDATE, token.encode(), timeout=5))
-        if reply.get("data", {}).get("code") != 200:  # the broker's "done"
-            raise RevocationFailedError(f"the broker refuses the account's token: {reply.get('error', reply)}")
+
+@asynccontextmanager
+async def system_line(url: str, claims_credentials: Path, patience: float | None = None) -> AsyncIterator[Bus]:
+    """A connection to the system account that may do one thing: give the broker an account's new token."""
+    voice = Voice.file(claims_credentials)
+    async with Bus.open(url, name="spawner-claims", identity=voice, inbox=CLAIMS_INBOX, patience=patience) as system:
+        yield system
+
+
+async def give_token(system: Bus, token: str) -> None:
+    """Have the broker take an account's token. Raises `RevocationFailedError`."""
+    reply = json.loads(await system.request(CLAIMS_UPDATE, token.encode(), timeout=5))
+    if reply.get("data", {}).get("code") != 200:  # the broker's "done"
+        raise RevocationFailedError(f"the broker refuses the account's token: {reply.get('error', reply)}")

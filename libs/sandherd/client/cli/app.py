@@ -10,6 +10,7 @@ from sandherd.client.cli import (
     config,
     credentials,
     dead,
+    deploying,
     doctor,
     giving,
     harnesses,
@@ -73,5 +74,7 @@ app.add_typer(credentials.app, name="credentials")
 app.add_typer(dead.app, name="dead")
 app.add_typer(harnesses.app, name="harness")
 app.add_typer(images.app, name="image")
+app.add_typer(deploying.app, name="identity")
+app.command(epilog=deploying.PROVISION_EXAMPLE)(deploying.provision)
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)

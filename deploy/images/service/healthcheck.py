@@ -1,0 +1,28 @@
+"""Whether the service in this container says that it is ready: one HTTP question, with as little as can be loaded."""
+
+import os
+import socket
+import sys
+
+TIMEOUT = 4.0
+
+
+def main() -> int:
+    """The exit status: 0 if it is ready."""
+    port = int(os.environ["SANDHERD_HTTP_PORT"])
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as line:
+        line.settimeout(TIMEOUT)
+        line.sendall(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        answer = b""
+        while piece := line.recv(4096):
+            answer += piece
+    head, _, body = answer.partition(b"\r\n\r\n")
+    sys.stdout.write(body.decode(errors="replace"))  # what an engine shows of a container that is not well
+    return 0 if head.split(b" ", 2)[1:2] == [b"200"] else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except OSError as error:
+        sys.exit(f"the service does not answer: {error}")

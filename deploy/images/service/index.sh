@@ -1,0 +1,7 @@
+# Where packages come from: the wheels that were laid beside this file, else the index that was named, else pip's own.
+if [ -d wheels ]; then
+  export PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels
+  printf 'no-index = true\nfind-links = ["%s/wheels"]\n' "$PWD" > uv.toml
+elif [ -n "${INDEX_URL:-}" ]; then
+  export PIP_INDEX_URL="$INDEX_URL" UV_DEFAULT_INDEX="$INDEX_URL"
+fi

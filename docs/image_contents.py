@@ -1,0 +1,54 @@
+"""What is installed in each image, by name; versions and hashes are those of `requirements.lock`."""
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import distribution
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+_ALL: Final = "sandherd[image]"
+IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "spawner": (_ALL, "sandherd-spawner[kubernetes]", "sandherd-worker"),
+    "spawner-daytona": (_ALL, "sandherd-spawner[daytona,kubernetes]", "sandherd-worker"),
+    "event-ingest": (_ALL, "sandherd-event-ingest"),
+    "monitor": (_ALL, "sandherd-monitor"),
+    "message-relay": (_ALL, "sandherd-message-relay"),
+    "cli": (_ALL, "sandherd[cli]"),
+    "building": ("hatchling", "setuptools", "uv"),
+}
+"""The spawner has the worker, which it brings to sandboxes; `building` is what images are built with, and in none."""
+_OURS: Final = "sandherd"
+_LINUX: Final = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+_PYTHONS: Final = ("3.11.4", "3.12.0", "3.13.0")
+
+
+def contents() -> dict[str, list[str]]:
+    """The names of all that goes into each image beside what is ours."""
+    return {image: _names(wanted) for image, wanted in IMAGES.items()}
+
+
+def _names(wanted: tuple[str, ...]) -> list[str]:
+    found = {name for text in wanted for name in _needed(Requirement(text), set())}
+    return sorted(name for name in found if not name.startswith(_OURS))
+
+
+def _needed(requirement: Requirement, seen: set[str]) -> Iterator[str]:
+    """The names of a requirement and of all that it needs on Linux, on any Python that we run on."""
+    if str(requirement) in seen:
+        return
+    seen.add(str(requirement))
+    name = canonicalize_name(requirement.name)
+    yield name
+    for text in distribution(name).requires or []:
+        inner = Requirement(text)
+        if _wants(inner, requirement.extras):
+            inner.marker = None
+            yield from _needed(inner, seen)
+
+
+def _wants(inner: Requirement, extras: set[str]) -> bool:
+    marker = inner.marker
+    pythons = ({"python_version": full.rpartition(".")[0], "python_full_version": full} for full in _PYTHONS)
+    places = ({**_LINUX, **python, "extra": extra} for python in pythons for extra in ("", *extras))
+    return marker is None or any(marker.evaluate(place) for place in places)

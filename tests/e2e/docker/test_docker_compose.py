@@ -1,0 +1,200 @@
+"""The images and docker-compose.yml for real: built, brought up, and worked with, on a real engine.
+
+What is not ours is Debian with the same programs, under the names that the file has. Not run: telemetry, whose programs
+no package here carries; and the firewall between networks, for which this engine has no rules.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from aiodocker import Docker
+
+from sandherd.bus.permissions import SERVICES
+from sandherd.stack.nats import quiet_port
+from tests.e2e.line import ROOT, SANDHERD
+from tests.engines import images
+from tests.engines.compose import Compose
+from tests.engines.docker import IMAGE, Engine
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+VERSION: Final = version("sandherd")
+LARGEST: Final = {"spawner": 160_000_000, "cli": 60_000_000}
+LARGE: Final = 100_000_000
+PATIENCE: Final = 120.0
+
+
+@pytest.fixture(scope="module")
+def built(docker_engine: Engine) -> dict[str, str]:
+    """The images of every service by their names, and stand-ins for those of others."""
+    images.make_python(docker_engine)
+    others = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    images.make_nats(docker_engine, others["nats"]["image"])
+    images.make_postgres(docker_engine, others["postgres"]["image"])
+    with images.build_context() as context:
+        made = {name: images.build(docker_engine, name, context, VERSION) for name in images.SERVICES}
+    images.docker(docker_engine, "tag", images.python_image(), f"sandherd/sandbox:{VERSION}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def compose(docker_engine: Engine, built: dict[str, str]) -> Iterator[Compose]:
+    """All of it, up."""
+    assert built
+    socket = docker_engine.host.removeprefix("unix://")
+    found = Compose(
+        docker_engine,
+        DOCKER_GID=str(Path(socket).stat().st_gid),
+        DOCKER_SOCKET=socket,
+        NATS_PORT=str(quiet_port()),
+        NATS_WEBSOCKET_PORT=str(quiet_port()),
+    )
+    try:
+        found.said("up", "-d", "--no-build")
+        yield found
+    finally:
+        found("down", "--volumes", "--timeout", "10")
+
+
+@pytest.fixture
+async def docker(docker_engine: Engine) -> AsyncIterator[Docker]:
+    client = Docker(docker_engine.host)
+    yield client
+    await client.close()
+
+
+async def shown(docker: Docker, compose: Compose, service: str) -> dict[str, Any]:
+    """The container of a service, as the engine has it."""
+    assert compose.engine is not None
+    found = await docker.containers.list(
+        all=True, filters={"label": ["com.docker.compose.project=herd", f"com.docker.compose.service={service}"]}
+    )
+    return dict(await found[0].show())
+
+
+async def until_healthy(docker: Docker, compose: Compose) -> None:
+    """Until every service's own health check says so."""
+    async with asyncio.timeout(PATIENCE):
+        for service in SERVICES:
+            while (await shown(docker, compose, service))["State"]["Health"]["Status"] != "healthy":
+                await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("service", images.SERVICES)
+async def test_an_image_is_small_and_may_write_nowhere(docker: Docker, built: dict[str, str], service: str) -> None:
+    """A numbered user that owns nothing of it, no pip and no compiler, one layer of packages, and an init first."""
+    found = await docker.images.inspect(built[service])
+    base = await docker.images.inspect(images.python_image())
+    assert found["Size"] - base["Size"] < LARGEST.get(service, LARGE)
+    config = found["Config"]
+    assert config["User"] == "10001:10001"
+    assert config["Entrypoint"][0] == "/opt/sandherd/bin/dumb-init"
+    assert config["Labels"]["org.opencontainers.image.version"] == VERSION
+    assert "INDEX_URL" not in json.dumps(config)
+    look = "id -u; find / -xdev -writable -type f -not -path '/proc/*' 2>/dev/null; command -v pip gcc uv; true"
+    container = await docker.containers.create(
+        {
+            "Image": built[service], "Entrypoint": ["/bin/sh", "-c", look],
+            "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"]},
+        }
+    )  # fmt: skip
+    try:
+        await container.start()
+        await container.wait(timeout=60)
+        assert "".join(await container.log(stdout=True, stderr=True)).split() == ["10001"]
+    finally:
+        await container.delete(force=True)
+
+
+async def test_a_task_runs_with_the_credentials_that_were_made(docker: Docker, compose: Compose) -> None:
+    """Every service becomes healthy; a task given from outside runs in a container, and its history is in Postgres."""
+    await until_healthy(docker, compose)
+    folder = Path(tempfile.mkdtemp(prefix="composed-"))
+    try:
+        credentials = folder / "client.creds"
+        cat = ("run", "--rm", "-T", "--no-deps", "--entrypoint", "cat", "cli", "/run/sandherd/nats.creds")
+        credentials.write_text(compose.said(*cat))
+        url = f"nats://127.0.0.1:{compose.environ['NATS_PORT']}"
+        told = {"PATH": os.environ["PATH"], "NATS_URL": url, "SANDHERD_CREDENTIALS": str(credentials)}
+        for words in (
+            ("run", "Say hello", "--", "sh", "-c", "echo hello > greeting"),
+            ("audit",),
+            ("tasks", "list", "--past", "-o", "json"),
+        ):
+            process = await asyncio.create_subprocess_exec(
+                str(SANDHERD), *words, env=told | {"SANDHERD_HOME": str(folder)},
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            out, err = await process.communicate()
+            assert process.returncode == 0, (words, out.decode()[-2000:], err.decode()[-2000:])
+        assert "completed" in out.decode()
+    finally:
+        shutil.rmtree(folder)
+    inside = compose.said("run", "--rm", "-T", "cli", "tasks", "list", "--past", "-o", "json")
+    assert "completed" in inside
+
+
+async def test_up_again_changes_nothing(docker: Docker, compose: Compose) -> None:
+    """Keys, streams and tables are there already; those who make them say so and end well, and nobody else is moved."""
+    before = {service: (await shown(docker, compose, service))["State"]["StartedAt"] for service in SERVICES}
+    compose.said("up", "-d", "--no-build")
+    after = {service: (await shown(docker, compose, service))["State"]["StartedAt"] for service in SERVICES}
+    assert after == before
+    for once, says in (("identity", "kept"), ("provisioner", "kept"), ("migration", "up to date")):
+        assert (await shown(docker, compose, once))["State"]["ExitCode"] == 0
+        assert says in compose.said("logs", "--no-color", once)
+
+
+async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: Docker, compose: Compose) -> None:
+    """What runs is a numbered user; and what it is given is its credential, the spawner's keys beside it."""
+    seen = {}
+    for service in SERVICES:
+        container = await shown(docker, compose, service)
+        assert container["HostConfig"]["ReadonlyRootfs"]
+        words = (
+            "exec",
+            "-T",
+            service,
+            "/bin/sh",
+            "-c",
+            "id -u; cd /run; find sandherd* -type f | sort; ls /herd/creds/*",
+        )
+        said = compose.said(*words).split()
+        assert said.pop(0) == "10001"
+        seen[service] = {word for word in said if "/" in word and not word.endswith(":")}
+    keys = {
+        f"sandherd-keys/{name}"
+        for name in ("account.json", "claims.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
+    }
+    for service in SERVICES:
+        assert seen[service] == {"sandherd/nats.creds"} | (keys if service == "spawner" else set())
+
+
+async def test_a_service_that_is_told_to_end_does_so_in_order(docker: Docker, compose: Compose) -> None:
+    """SIGTERM goes past the init to the service, which ends by itself, with status 0, before anybody kills it."""
+    compose.said("stop", "--timeout", "30", *SERVICES)
+    for service in SERVICES:
+        state = (await shown(docker, compose, service))["State"]
+        assert (state["ExitCode"], state["OOMKilled"]) == (0, False), service
+    compose.said("start", *SERVICES)
+    await until_healthy(docker, compose)
+    assert IMAGE
+
+
+async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker, compose: Compose) -> None:
+    """The health check sees what /readyz says, and shows it; when the broker is back the service is well again."""
+    compose.said("stop", "--timeout", "10", "nats")
+    async with asyncio.timeout(PATIENCE):
+        while (health := (await shown(docker, compose, "monitor"))["State"]["Health"])["Status"] != "unhealthy":
+            await asyncio.sleep(0.2)
+    assert "broker" in health["Log"][-1]["Output"]
+    compose.said("start", "nats")
+    await until_healthy(docker, compose)

@@ -1,0 +1,59 @@
+"""docker-compose.yml at work: Debian's docker-compose, on the tests' engine or on none."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tests.engines.docker import Engine
+from tests.engines.packages import unpacked
+
+ROOT: Final = Path(__file__).parents[2]
+_PACKAGES: Final = (
+    "docker-compose", "python3-attr", "python3-certifi", "python3-chardet", "python3-charset-normalizer",
+    "python3-distutils", "python3-docker", "python3-dockerpty", "python3-docopt", "python3-dotenv", "python3-idna",
+    "python3-jsonschema", "python3-packaging", "python3-pyrsistent", "python3-requests", "python3-six",
+    "python3-texttable", "python3-urllib3", "python3-websocket", "python3-yaml",
+)  # fmt: skip
+_PYTHON: Final = "/usr/bin/python3"
+"""Debian's own, as its docker-compose wants it."""
+
+
+class Compose:
+    """The file at the repository's root, as a project of its own; its services are what the engine has images of."""
+
+    def __init__(self, engine: Engine | None = None, **environ: str) -> None:
+        self.engine = engine
+        self._environ = environ
+
+    def __call__(self, *words: str, patience: float = 240) -> subprocess.CompletedProcess[str]:
+        """`docker-compose …`."""
+        return subprocess.run(
+            [_PYTHON, str(_program()), "--project-name", "herd", *words],
+            cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+            timeout=patience,
+        )  # fmt: skip
+
+    def said(self, *words: str) -> str:
+        """The same, for what must go well."""
+        done = self(*words)
+        assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+        return done.stdout
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Nothing of this machine's but where programs are."""
+        place = _program().parents[1] / "lib" / "python3" / "dist-packages"
+        told = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place), "HOME": str(ROOT / "build")}
+        return told | ({"DOCKER_HOST": self.engine.host} if self.engine else {}) | self._environ
+
+
+@cache
+def _program() -> Path:
+    return unpacked(*_PACKAGES) / "usr" / "bin" / "docker-compose"
+
+
+if __name__ == "__main__":
+    _program()

@@ -1,0 +1,172 @@
+"""Images on the tests' engine: ours, built by their own Dockerfile, and those of others, made anew under their names.
+
+No registry is reached here. So what stands behind a third party's name is Debian with the same program in the same
+place: the Python that runs these tests, the nats-server and the Postgres of our wheels.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sandherd.stack.nats import find_binary
+from sandherd.stack.postgres import binaries
+from tests.engines.docker import IMAGE, Engine
+from tests.engines.packages import alone
+
+ROOT: Final = Path(__file__).parents[2]
+DOCKERFILE: Final = ROOT / "deploy" / "images" / "service" / "Dockerfile"
+SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "cli")
+_SENT: Final = ("requirements.lock", "LICENSE", "libs", "services", "deploy/images/service")
+_MINOR: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_LEFT_OUT: Final = ("test", "tests", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "__pycache__")
+_STANDINS: Final = Path(__file__).with_name("standins")
+
+
+def python_image() -> str:
+    """The base of our images, as their Dockerfile names it."""
+    (found,) = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", DOCKERFILE.read_text(), flags=re.MULTILINE)
+    return str(found)
+
+
+def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
+    """Docker's command on this engine; what it prints. Raises `RuntimeError` with what it said."""
+    done = subprocess.run(
+        [str(engine.command), *words],
+        env={**os.environ, "DOCKER_HOST": engine.host, "DOCKER_BUILDKIT": "0"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+    )
+    if done.returncode:
+        raise RuntimeError(f"docker {' '.join(words)}: {done.stdout[-3000:]}{done.stderr[-2000:]}")
+    return done.stdout.strip()
+
+
+def make_python(engine: Engine) -> None:
+    """The base of our images: Debian, and in /usr/local the Python that runs these tests."""
+    with _folder() as folder:
+        prefix, library = Path(sys.base_prefix), Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix}))
+        (folder / "bin").mkdir()
+        shutil.copy(prefix / "bin" / _MINOR, folder / "bin" / _MINOR)
+        (folder / "bin" / "python3").symlink_to(_MINOR)
+        shutil.copytree(library, folder / "lib" / _MINOR, ignore=shutil.ignore_patterns(*_LEFT_OUT, "config-*"))
+        for shared in (prefix / "lib").glob("libpython3*.so*"):
+            shutil.copy(shared, folder / "lib" / shared.name, follow_symlinks=False)
+        _make(engine, python_image(), folder, "COPY bin /usr/local/bin\nCOPY lib /usr/local/lib\nRUN ldconfig\n")
+
+
+def make_nats(engine: Engine, name: str) -> None:
+    """A nats-server that is started as the official image starts it."""
+    with _folder() as folder:
+        shutil.copy(find_binary(), folder / "nats-server")
+        shutil.copy(_STANDINS / "wget", folder / "wget")
+        _make(
+            engine,
+            name,
+            folder,
+            "COPY nats-server wget /usr/local/bin/\n"
+            'ENTRYPOINT ["nats-server"]\nCMD ["--config", "/etc/nats/nats-server.conf"]\n',
+        )
+
+
+def make_postgres(engine: Engine, name: str) -> None:
+    """A Postgres that is set up by what the official image reads."""
+    with _folder() as folder:
+        shutil.copytree(binaries().parent, folder / "postgres", symlinks=True)
+        shutil.copy(_STANDINS / "postgres-entrypoint", folder / "entrypoint")
+        _make(
+            engine,
+            name,
+            folder,
+            "COPY postgres /usr/local/postgres\nCOPY entrypoint /usr/local/bin/entrypoint\n"
+            "RUN useradd --uid 999 postgres\nENV PATH=/usr/local/postgres/bin:$PATH\n"
+            'ENTRYPOINT ["/usr/local/bin/entrypoint"]\n',
+        )
+
+
+def build(engine: Engine, service: str, context: Path, version: str) -> str:
+    """One of ours, by its own Dockerfile, without any network. Its name."""
+    name = f"sandherd/{service}:{version}"
+    docker(
+        engine,
+        *("build", "--network", "none", "--file", str(context / DOCKERFILE.relative_to(ROOT))),
+        *("--build-arg", f"SERVICE={service}", "--build-arg", f"VERSION={version}", "--tag", name, str(context)),
+    )
+    return name
+
+
+@contextmanager
+def build_context() -> Iterator[Path]:
+    """What a build is sent, with wheels beside it: the repository as it is, and not what lies about in it."""
+    with _folder() as folder:
+        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *_SENT, ".dockerignore"]
+        names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        for name in sorted(set(names)):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+        shutil.copytree(wheels(), folder / "deploy/images/service/wheels", copy_function=os.link)
+        yield folder
+
+
+def wheels() -> Path:
+    """The wheels of every image, as `requirements.lock` has them. Fetched once, with what docs/images.md says."""
+    lock = ROOT / "requirements.lock"
+    with alone("wheels") as folder:
+        kept = folder / "requirements.lock"
+        if not kept.exists() or kept.read_bytes() != _wanted(lock):
+            folder.mkdir(exist_ok=True)
+            kept.write_bytes(b"")
+            (folder / "wanted.txt").write_bytes(_wanted(lock))
+            fetch = ["pip", "download", "-q", "--no-deps", "--require-hashes", "--prefer-binary"]
+            uvx = [str(Path(sys.executable).with_name("uv")), "tool", "run", "--python", sys.executable]
+            said = subprocess.run(
+                [*uvx, *fetch, "-d", "files", "-r", "wanted.txt"],
+                cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=600,
+            )  # fmt: skip
+            if said.returncode:
+                raise RuntimeError(f"the wheels of our images can't be had: {said.stderr[-1000:]}")
+            kept.write_bytes(_wanted(lock))
+    return folder / "files"
+
+
+def _wanted(lock: Path) -> bytes:
+    """The part of the lock that the images take, Daytona's left out."""
+    folder = DOCKERFILE.parent
+    select = [sys.executable, str(folder / "pick.py")]
+    parts = [
+        subprocess.run([*select, image, str(folder / "contents.json"), str(lock)], capture_output=True, check=True)
+        for image in (*SERVICES, "building")
+    ]
+    entries = {entry for part in parts for entry in re.split(rb"^(?=[a-z0-9])", part.stdout, flags=re.MULTILINE)}
+    return b"".join(sorted(entries))
+
+
+def _make(engine: Engine, name: str, folder: Path, steps: str) -> None:
+    (folder / "Dockerfile").write_text(f"FROM {IMAGE}\n{steps}")
+    docker(engine, "build", "--network", "none", "--tag", name, str(folder))
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """On the same disk as what is fetched, so that it can be linked."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="image-", dir=ROOT / "build"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    wheels()

@@ -1,0 +1,51 @@
+"""docker-compose.yml, read by docker-compose itself, without an engine; tests/e2e/docker runs it."""
+
+import json
+
+import pytest
+import yaml
+
+from sandherd.bus.permissions import SERVICES
+from tests.engines.compose import Compose
+
+TELEMETRY = {"collector", "prometheus", "grafana"}
+
+
+@pytest.mark.parametrize("profiles", ["", "telemetry", "telemetry,cli"])
+def test_it_is_a_whole_configuration(profiles: str) -> None:
+    """With every profile: all that is named in it is there, and nothing has to be set but the socket's group."""
+    found = Compose(DOCKER_GID="0", COMPOSE_PROFILES=profiles)("config")
+    assert (found.returncode, found.stderr) == (0, "")
+    services = yaml.safe_load(found.stdout)["services"]
+    assert set(SERVICES) <= set(services)
+
+
+def test_without_the_sockets_group_it_says_how_to_find_it() -> None:
+    """One line that names the variable and the command, before anything is started."""
+    found = Compose()("config")
+    assert found.returncode != 0
+    assert "DOCKER_GID" in found.stderr
+    assert "stat -c %g" in found.stderr
+
+
+def test_only_with_its_profile_does_telemetry_run() -> None:
+    """Collector, Prometheus and Grafana are what the profile adds, and no more."""
+    services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
+    assert {name for name, part in services.items() if part.get("profiles") == ["telemetry"]} == TELEMETRY
+    assert {name for name, part in services.items() if part.get("profiles") == ["cli"]} == {"cli"}
+
+
+def test_what_may_be_set_reaches_those_it_is_for() -> None:
+    """Version, image and network of sandboxes, ports, the collector."""
+    given = {
+        "DOCKER_GID": "7", "SANDHERD_VERSION": "9.9.9", "SANDBOX_IMAGE": "team/agents:1", "NATS_PORT": "14222",
+        "SANDHERD_DOCKER_NETWORK": "boxes", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+    }  # fmt: skip
+    found = yaml.safe_load(Compose(**given).said("config"))
+    spawner = found["services"]["spawner"]
+    assert spawner["image"] == "sandherd/spawner:9.9.9"
+    assert spawner["group_add"] == ["7"]
+    assert spawner["environment"]["SANDBOX_IMAGE"] == found["services"]["sandbox"]["image"] == "team/agents:1"
+    assert spawner["environment"]["SANDHERD_DOCKER_NETWORK"] == found["networks"]["sandboxes"]["name"] == "boxes"
+    assert "127.0.0.1:14222:4222" in json.dumps(found["services"]["nats"]["ports"])
+    assert found["services"]["monitor"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"

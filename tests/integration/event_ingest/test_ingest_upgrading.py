@@ -1,0 +1,69 @@
+"""`sandherd-event-ingest migrate`: the program itself, on a real and on no database."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from event_ingest.migrating import read_migrations
+from sandherd.stack.postgres import PostgresServer
+
+PROGRAM = Path(sys.executable).with_name("sandherd-event-ingest")
+
+
+@pytest.fixture
+async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
+    name = f"empty_{uuid4().hex}"
+    await postgres_server.create_database(name)
+    yield postgres_server.url(name)
+    await postgres_server.drop_database(name)
+
+
+def run(*words: str, url: str) -> subprocess.CompletedProcess[str]:
+    """The program, with nothing but a database in its environment."""
+    told = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
+    return subprocess.run([str(PROGRAM), *words], env=told, capture_output=True, text=True, check=False, timeout=60)
+
+
+async def test_an_empty_database_is_made_ready_and_a_ready_one_left_alone(empty: str) -> None:
+    """The first time every migration and today's partition; the second time nothing. Both are a success."""
+    first, second = run("migrate", url=empty), run("migrate", url=empty)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert first.stdout.splitlines()[-1] == f"migrated {', '.join(str(m.number) for m in read_migrations())}"
+    assert second.stdout == "up to date\n"
+    connection = await asyncpg.connect(empty)
+    try:
+        partitions = await connection.fetchval("select count(*) from pg_inherits where inhparent = 'events'::regclass")
+    finally:
+        await connection.close()
+    assert partitions > 7
+
+
+def test_a_database_that_is_away_is_said_in_one_line_without_its_password() -> None:
+    """Exit status 1, after as long as was said; what stands in the address is a secret."""
+    done = run("migrate", "--wait", "0", url="postgresql://ann:s3cret@127.0.0.1:9/history")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "can't be used" in done.stderr
+    assert "s3cret" not in done.stderr
+
+
+async def test_a_database_of_a_later_version_is_refused(postgres: str) -> None:
+    """Exit status 1, with the remedy, and nothing is changed."""
+    connection = await asyncpg.connect(postgres)
+    try:
+        await connection.execute("insert into schema_migrations (number, name, sha256) values (9999, 'later', 'x')")
+    finally:
+        await connection.close()
+    done = run("migrate", url=postgres)
+    assert done.returncode == 1
+    assert "upgrade" in done.stderr
+
+
+def test_another_word_is_a_misuse() -> None:
+    """Exit status 2; the service is not started by mistake."""
+    assert run("serve", url="postgresql://127.0.0.1:9/x").returncode == 2
