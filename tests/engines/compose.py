@@ -1,6 +1,7 @@
 """docker-compose.yml at work: Debian's docker-compose, on the tests' engine or on none."""
 
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping
 from functools import cache
@@ -41,6 +42,21 @@ class Compose:
         done = self(*words)
         assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout
+
+    def write_docker(self, folder: Path) -> Path:
+        """A `docker` that knows `compose` alone, for a shell that is told what people type."""
+        program = folder / "bin" / "docker"
+        program.parent.mkdir(exist_ok=True)
+        told = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.environ.items())
+        program.write_text(f"""#!/bin/sh
+[ "$1" = compose ] || exit 64
+shift
+{told}
+cd {ROOT}
+exec {_PYTHON} {_program()} --project-name herd "$@"
+""")
+        program.chmod(0o755)
+        return program
 
     @property
     def environ(self) -> Mapping[str, str]:

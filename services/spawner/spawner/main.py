@@ -96,6 +96,7 @@ class Spawner:
         async with AsyncExitStack() as stack:
             runtimes = await self._open_runtimes(stack)
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, bus.js))
+            await revoker.sync(self._options.clock())
             core = self._core(runtimes, revoker)
             stack.push_async_callback(core.keeper.close)
             for runtime in runtimes.values():

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -15,14 +16,18 @@ import pytest
 from nats.js.api import StreamConfig
 
 from sandherd.bus.connection import Bus, Identity
-from sandherd.bus.identity import bearer
+from sandherd.bus.identity import Key, Kind, bearer
 from sandherd.bus.identity.deployment import CREDENTIALS
+from sandherd.bus.identity.keys import read_claims
+from sandherd.bus.identity.revoking import RevocationList
 from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import check
 from sandherd.bus.setting_up import INBOX
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
+from sandherd.settings import Settings
 from sandherd.stack.child import Child, Command
 from sandherd.stack.nats import find_binary, quiet_port
+from spawner.main import compose
 from tests.e2e.line import SANDHERD
 
 
@@ -181,3 +186,23 @@ def test_a_folder_that_cant_be_used_is_said_in_one_line(tmp_path: Path) -> None:
     hostile = found.command("identity", "init", str(tmp_path / "new"), "--project", "*")
     assert hostile.returncode == 2
     assert not (tmp_path / "new").exists()
+
+
+async def test_the_sandboxes_account_is_given_by_the_spawner_that_starts(deployed: Deployed) -> None:
+    """With the rights that its keys say after an upgrade, and everything that was taken back before."""
+    deployed.provision()
+    spawner, revoked, now = deployed.folder / "herd/identity/spawner", Key.new(Kind.USER).public, int(time.time())
+    async with deployed.bus("spawner") as bus:
+        await (await RevocationList.open(bus.js)).change({revoked: now + 3600}, now)
+    account = json.loads((spawner / "account.json").read_text())
+    account["nats"]["limits"]["conn"] = 4711
+    (spawner / "account.json").write_text(json.dumps(account))
+    settings = Settings(
+        nats_url=deployed.url, credentials=deployed.creds("spawner"), identity_dir=spawner, isolation="none",
+        home=deployed.folder / "home",
+    )  # fmt: skip
+    held = deployed.folder / "data/jwt" / f"{account['sub']}.jwt"
+    async with compose(settings).running(), asyncio.timeout(20):
+        while (claims := read_claims(held.read_text())["nats"])["limits"]["conn"] != 4711:
+            await asyncio.sleep(0.05)
+    assert revoked in claims["revocations"]

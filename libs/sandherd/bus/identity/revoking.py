@@ -100,6 +100,16 @@ class Revoker:
 
         Doing it again is harmless. Raises `RevocationFailedError`, or what the bucket raises; then do it again.
         """
+        await self._tell(keys, now)
+
+    async def sync(self, now: datetime) -> None:
+        """Give the broker the account as it is in our keys, with the whole list: once at start.
+
+        After an upgrade the account's rights may be others, and a broker that was given it anew knows no list.
+        """
+        await self._tell({}, now)
+
+    async def _tell(self, keys: Mapping[str, datetime], now: datetime) -> None:
         moment = int(now.timestamp())
         listed, revision = await self._shared.change({key: int(end.timestamp()) for key, end in keys.items()}, moment)
         while True:
@@ -111,10 +121,6 @@ class Revoker:
                 return
             # Another spawner wrote meanwhile, and ours may have been pushed over its: push what both wrote.
             listed, revision = latest, latest_revision
-
-    async def sync(self, now: datetime) -> None:
-        """Drop what is over and tell the broker the whole list; at start, and from time to time."""
-        await self.revoke({}, now)
 
 
 @asynccontextmanager
