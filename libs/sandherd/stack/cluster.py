@@ -120,12 +120,13 @@ async def ended_early(child: Child) -> None:
     raise ChildFailedError(f"nats-server ended with status {child.status} while it was being provisioned")
 
 
-async def patiently(run: Callable[[], Coroutine[Any, Any, None]], size: int) -> None:
+async def patiently(run: Callable[[], Coroutine[Any, Any, object]], size: int) -> None:
     """Run it, among several servers again for as long as they may take to elect leaders. Raises what it raised last."""
     deadline = asyncio.get_running_loop().time() + (_ELECTION if size > 1 else 0)
     while True:
         try:
-            return await run()
+            await run()
+            return
         except (TimeoutError, nats.errors.Error):
             if asyncio.get_running_loop().time() > deadline:
                 raise

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.kubernetes import manifests
+from spawner.runtimes.kubernetes import manifests, network
 from tests.integration.deploy.charts import NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
 
 OURS: dict[str, Any] = {name: pod["metadata"]["labels"] for name, pod in pods(rendered())}
@@ -128,7 +128,7 @@ def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
     box = Place(where, {**manifests.MANAGED, HERD: "herd"})
     others = (NATS, BROKER), (STRANGER, 80), (POSTGRES, DATABASE), (SERVER, API), (DNS, 53)
     assert [port for place, port in others if reaches(objects, box, place, port)] == []
-    opened = {**manifests.policy("herd", "nats://nats.nats:4222", []), "kind": "NetworkPolicy"}
+    opened = {**network.policy("herd", "nats://nats.nats:4222", []), "kind": "NetworkPolicy"}
     opened["metadata"]["namespace"] = where
     objects = [*objects, opened]
     assert [port for place, port in others if reaches(objects, box, place, port)] == [BROKER, 53]
@@ -163,7 +163,7 @@ def test_the_chart_opens_the_broker_as_the_spawner_does(address: str) -> None:
         for one in of_kind(rendered({"nats": {"url": address}}), "NetworkPolicy")
         if one["metadata"]["name"].endswith("-broker")
     )
-    ours_by_code = manifests.policy("herd", address, [])["spec"]["egress"][1:]
+    ours_by_code = network.policy("herd", address, [])["spec"]["egress"][1:]
     assert policy["spec"]["egress"] == ours_by_code
 
 
