@@ -180,6 +180,22 @@ def test_alerts_and_dashboards_come_as_they_are(tmp_path: Path) -> None:
     assert of_kind(rendered({"monitoring": {"enabled": True, "rules": False}}), "PrometheusRule") == []
 
 
+def test_what_is_scraped_says_which_herd_and_service_it_is_of() -> None:
+    """By `job` and `service`, which every alert and dashboard asks for; and the alerts' links lead where one says."""
+    for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
+        told = {"enabled": True, "kind": kind, "runbooks": "https://git.example.org/herd/docs/runbooks"}
+        objects = rendered({"monitoring": told})
+        (monitor,) = of_kind(objects, kind)
+        ((herd, service),) = (endpoint["relabelings"] for endpoint in monitor["spec"][field])
+        assert herd == {"targetLabel": "job", "replacement": f"{NAMESPACE}/{RELEASE}"}
+        label = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
+        assert service == {"targetLabel": "service", "sourceLabels": [label]}
+        (rules,) = of_kind(objects, "PrometheusRule")
+        links = [rule["annotations"]["runbook_url"] for group in rules["spec"]["groups"] for rule in group["rules"]]
+        assert all(re.fullmatch(r"https://git\.example\.org/herd/docs/runbooks/\w+\.md", link) for link in links)
+        assert links
+
+
 def test_nothing_is_left_unsaid_in_what_is_made() -> None:
     """No template leaves a hole in its text."""
     for values in ({}, {"autoscaling": KEDA, "monitoring": {"enabled": True}}):
