@@ -75,14 +75,15 @@ def prometheus(job: str, targets: Mapping[str, str]) -> Iterator[Prometheus]:
         (Path(directory) / "prometheus.yml").write_text(yaml.safe_dump(_configuration(job, targets)))
         url = f"127.0.0.1:{_free_port()}"
         command = [
-            program("prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--log.level=warn",
-            f"--web.listen-address={url}", "--storage.tsdb.no-lockfile",
-        ]  # fmt: skip
+            *(program("prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data"),
+            *("--log.level=warn", f"--web.listen-address={url}"),
+        ]
         with (Path(directory) / "log").open("wb") as log:
             process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
         found = Prometheus(f"http://{url}")
         try:
-            found.until(lambda: _is_ready(found), (Path(directory) / "log").read_text())
+            found.until(lambda: process.poll() is not None or _is_ready(found), "prometheus is not ready")
+            assert process.poll() is None, (Path(directory) / "log").read_text()
             yield found
         finally:
             process.kill()

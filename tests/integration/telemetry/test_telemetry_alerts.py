@@ -109,7 +109,7 @@ def is_ours(words: list[str]) -> bool:
 
 
 def test_only_what_was_done_to_it_alerts_a_herd_that_works(watched: Watched) -> None:
-    """In a real Prometheus: the dead letters that wait for somebody, and a service that stands still until it goes on."""
+    """In a real Prometheus: dead letters that wait for somebody, and a service that stands still until it goes on."""
     alerts = watched.prometheus.alerts
     watched.prometheus.until(lambda: {name for name, _ in alerts()} == {"SandherdDeadLetters"}, "another, or none")
     relay = next(part.pid for part in asyncio.run(status(watched.home)).parts if part.name == "message-relay")
