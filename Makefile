@@ -19,8 +19,9 @@ TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcar
 ROOTED := $(subst $() ,:,$(patsubst %/pyproject.toml,%,$(PROJECTS)))
 LINTED := libs services tests docs deploy $(wildcard examples)
 
-# Before 3.11.4 Python can't unpack an archive of a stranger's safely; then uv finds or fetches another one.
-SUITABLE := import sys; print(sys.executable if sys.version_info >= (3, 11, 4) else ">=3.11.4")
+# Before this Python can't unpack an archive of a stranger's safely; then uv finds or fetches another one.
+OLDEST := 3.11.4
+SUITABLE := import sys; print(sys.executable if sys.version_info >= tuple(map(int, "$(OLDEST)".split("."))) else ">=$(OLDEST)")
 
 # uv does not read pip's configuration: where that names an index or a certificate of its own, uv is told.
 define uv_like_pip
@@ -52,11 +53,11 @@ build/uv/bin/uv:
 .PHONY: lock
 lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes.
 	@$(uv_like_pip); \
-	$(UV) pip compile -q --upgrade --universal --python-version 3.11.4 --generate-hashes --no-emit-index-url \
+	$(UV) pip compile -q --upgrade --universal --python-version $(OLDEST) --generate-hashes --no-emit-index-url \
 	  --no-annotate --no-header --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock; \
 	for kind in claude openhands acp; do \
 	  $(UV) pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
-	    --python-version "$$([ $$kind = openhands ] && echo 3.12 || echo 3.11)" \
+	    --python-version "$$([ $$kind = openhands ] && echo 3.12 || echo $(OLDEST))" \
 	    services/worker/toolchains/$$kind.in -o services/worker/toolchains/$$kind.lock; \
 	done
 
@@ -100,8 +101,9 @@ histories: install ## Thousands of random histories of a herd; about a quarter o
 	@SANDHERD_HISTORIES=$(HISTORIES) $(BIN)/pytest -q tests/integration/spawner/test_spawner_histories.py
 
 .PHONY: soak
-soak: histories ## What `make test` does in short, at length: the histories, then 200 tasks while spawners are killed.
+soak: histories ## What `make test` does in short, at length: the histories, then 200 tasks while spawners are killed, and 15 leaders.
 	@SANDHERD_HERD_TASKS=200 $(BIN)/pytest -q tests/faults/test_faults_herd.py
+	@SANDHERD_CLUSTER_KILLS=12 $(BIN)/pytest -q -s tests/faults/test_faults_cluster.py
 
 .PHONY: demo
 demo: install ## One real task, from submission to history, and what it took.

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import chart
+import cluster
 import failures_page
 import harnesses_page
 import image_contents
 import pages
 import runtimes_page
+import telemetry_page
 
 from sandherd.contracts import asyncapi, schemas
 from spawner.runtimes.kubernetes import rights
@@ -25,7 +28,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "harnesses.md": harnesses_page.harnesses,
     "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
-    "telemetry.md": pages.telemetry,
+    "telemetry.md": telemetry_page.telemetry,
     "permissions.md": pages.rights,
 }
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {"subjects": pages.subject_table}
@@ -41,6 +44,8 @@ def documents() -> dict[Path, str]:
         made[docs / "schemas" / "v1" / f"{name}.json"] = as_json(schema)
     made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rights.document()
     made[ROOT / "deploy" / "images" / "service" / "contents.json"] = as_json(image_contents.contents())
+    made |= cluster.documents()
+    made |= chart.documents(made)
     readme = ROOT / "README.md"
     made[readme] = refreshed(readme.read_text(encoding="utf-8"))
     return made
@@ -66,7 +71,8 @@ def refreshed(text: str) -> str:
 def stale(made: Mapping[Path, str]) -> list[Path]:
     """The documents that are not what they should be, and those that nothing makes any more."""
     changed = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    return changed + [path for path in (ROOT / "docs" / "schemas").rglob("*.json") if path not in made]
+    folders = (ROOT / "docs" / "schemas", chart.CHART / "files" / "dashboards")
+    return changed + [path for folder in folders for path in folder.rglob("*.json") if path not in made]
 
 
 def main(arguments: list[str]) -> int:

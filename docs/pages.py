@@ -11,7 +11,6 @@ from sandherd.contracts import schemas, states, streams
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.heard import HEARD_FROM
 from sandherd.contracts.subjects import PREFIX, TABLE, Principal, Subject
-from sandherd.telemetry.metrics import METRICS
 
 MADE: Final = "<!-- Made by `make docs` from {source}; change that instead. -->\n"
 EMPTY: Final = ""
@@ -183,7 +182,7 @@ def state_part(title: str, kind: type[states.State], first: states.State, remark
     yield "```mermaid\nstateDiagram-v2\n" + "".join(f"    {arrow}\n" for arrow in arrows) + "```\n"
 
 
-# --- configuration, telemetry, permissions ---------------------------------------------------------------------------
+# --- configuration, permissions --------------------------------------------------------------------------------------
 
 
 def configuration() -> str:
@@ -217,18 +216,6 @@ def default(field: Any) -> str:
     return "none" if field.default == {} else code(field.default)
 
 
-def telemetry() -> str:
-    """Every metric."""
-    rows = ((code(m.name), m.kind, m.unit, ", ".join(map(code, m.labels)), m.says) for m in METRICS)
-    return page(
-        "Telemetry",
-        "libs/sandherd/telemetry/metrics.py",
-        "Each service shows these at `/metrics`, and says at `/healthz` that it lives and at `/readyz` that it works.\n"
-        "Labels are small enumerations; ids of tasks and sandboxes are in logs and traces.\n",
-        table(("metric", "kind", "unit", "labels", "what it is"), rows),
-    )
-
-
 def rights() -> str:
     """What the broker lets each principal do."""
     granted = {
@@ -236,6 +223,7 @@ def rights() -> str:
         "worker": permissions.worker_template(),
         "joiner": permissions.joiner_template(),
         "client": permissions.for_person(Principal.CLIENT, "project", "<key>"),
+        "subscriber": permissions.for_person(Principal.SUBSCRIBER, "project", "<key>"),
         "operator": permissions.for_person(Principal.OPERATOR, None, "<key>"),
         "provisioner": setting_up.for_provisioner(),
     }

@@ -22,6 +22,7 @@ CAN: Final[dict[str, str]] = {
     "pause": "pauses",
     "memory_limit": "holds memory",
     "process_limit": "holds processes",
+    "cpu_limit": "holds cores",
     "mounts": "mounts",
     "ports": "reaches ports",
 }
@@ -40,7 +41,7 @@ One setting: `SANDHERD_RUNTIME` names where sandboxes run; further ones that spe
 `SANDHERD_RUNTIMES`. `sandherd runtimes` shows those that a herd has, with what each can do there.
 
 ```sh
-sandherd config show -o json | grep '"runtime"'
+.venv/bin/sandherd config show -o json | grep '"runtime"'
 ```
 
 All of them are asked the same by the spawner, and pass the same tests (`tests/integration/runtimes`): Docker's on a
@@ -62,6 +63,19 @@ ABLE: Final = """## What each can do
 
 Where there is no mark the command is refused, with a text that says so.
 """
+PORTS: Final = """Which ports are reached, by whom, and what has to be shown on the way there:
+
+| runtime | where | ports | who | header |
+|---|---|---|---|---|
+| process | `http://127.0.0.1:PORT` | any | the spawner's host | none |
+| docker | the container's address in the engine's network, if it has one | any | that network | none |
+| daytona | a preview URL of Daytona's own | any | everybody | `x-daytona-preview-token`, a secret |
+| remote | what the Runtime API says in `work_hosts` | those in it | everybody | none |
+| kubernetes | the pod's address | `SANDHERD_KUBERNETES_PORTS` | whom `SANDHERD_KUBERNETES_INGRESS` lets in | none |
+
+A worker that is told which ports these are starts its [agent server](operating.md#an-agent-server-in-it) at one of
+them. A port that there is no way to is refused, with what would open it or with those that there are.
+"""
 WORKER: Final = """## How the worker gets there
 
 An image made by [`sandherd image build`](operating.md#images-of-sandboxes) has it. To any other image it is brought: as
@@ -79,8 +93,11 @@ A container gets no capabilities, no new privileges, a user of its own, a root t
 memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Images with
 the worker start at once; for others the worker is brought to the engine once, as a volume that all containers read.
 
-A container outlives a restart of the engine only if the engine is set to that (`live-restore`); otherwise its worker is
-lost, and is started again there to say what is left. What was removed by a stranger is lost.
+A container outlives its spawner and the whole stack: the next one finds it and goes on with it. `sandherd down` ends
+it in order and leaves it at the engine, stopped; the next `up` takes in what it said, and then removes it.
+
+A container outlives a restart of the engine only if the engine is set to that (`live-restore`); otherwise its worker
+has said that it was stopped, or is started again there to say what is left. What was removed by a stranger is lost.
 
 ## Daytona
 
@@ -88,6 +105,10 @@ A sandbox's name and label are ours, so that one whose creation was never answer
 not active is refused by its name. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does not count what runs in
 the background as activity. That a program has ended it tells nobody: it is looked for every
 `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
+
+What Daytona wants to be shown at a port is one token for all ports of a sandbox, its own toolbox's among them: whoever
+has it may run commands there. It can't be taken back before the sandbox is started the next time, and is another one
+then. It is given only with an agent server's key, to those who may run commands in the project anyway.
 """
 
 
@@ -101,6 +122,7 @@ def runtimes() -> str:
         CHOOSING,
         ABLE,
         abilities_table(),
+        PORTS,
         WORKER,
         FAILING,
         table(("provider", "error_type", "means"), ((fault, AS[fault], FAULTS[fault]) for fault in ProviderFault)),

@@ -12,10 +12,12 @@ from xdist.scheduler import LoadGroupScheduling
 GROUPS: Final = (
     ("docker", re.compile(r"tests/(?:integration/runtimes|e2e/docker)/.*docker")),
     ("kubernetes", re.compile(r"tests/(?:integration/runtimes|e2e/kubernetes)/.*kubernetes")),
+    ("helm", re.compile(r"tests/integration/deploy/test_helm_")),
     ("agents", re.compile(r"tests/e2e/test_line_")),
     ("line", re.compile(r"tests/e2e/test_spawner_line")),
     ("stack", re.compile(r"tests/integration/stack/test_stack_(?:supervisor|trace)")),
     ("kills", re.compile(r"tests/faults/test_faults_(?:kills|approvals)")),
+    ("cluster", re.compile(r"tests/(?:faults/test_faults|integration/stack/test_stack)_cluster")),
     ("faults", re.compile(r"tests/faults/test_faults_(?:stopping|together)")),
 )
 """By name, and by how a test is called; the many others go wherever there is room."""

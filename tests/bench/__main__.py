@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -20,7 +21,18 @@ from rich.table import Table
 
 from sandherd.client import Context, Herd
 from sandherd.stack.control import down, up
-from tests.bench import delivery, emitting, queueing, runtimes, scheduling, spawning, starting, watching, working
+from tests.bench import (
+    delivery,
+    emitting,
+    losing,
+    queueing,
+    runtimes,
+    scheduling,
+    spawning,
+    starting,
+    watching,
+    working,
+)
 from tests.bench.agents import listening_agent
 from tests.bench.delivery import Spread
 
@@ -125,16 +137,30 @@ async def of_the_runtimes() -> dict[str, Figure]:
     return found
 
 
+async def of_the_cluster() -> dict[str, Figure]:
+    """What it costs when the leader among three servers is killed."""
+    ours, theirs = await losing.measure_lost_leader()
+    return {
+        "cluster.lost_leader": {
+            "value": {"p50": round(median(ours), 1), "max": round(max(ours), 1)}, "unit": "s",
+            "baseline": {"p50": round(median(theirs), 1), "max": round(max(theirs), 1)},
+            "ratio": round(median(ours) / median(theirs), 3), "ratio_of": "p50",
+        }
+    }  # fmt: skip
+
+
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
-    from tests.bench import ingest
+    from tests.bench import ingest, telemetry
 
     return (
         await ingest.figures(rate, latency)
+        | await telemetry.figures(rate)
         | await of_the_worker()
         | await of_the_runtimes()
         | await on_the_stack()
         | await of_the_queue()
+        | await of_the_cluster()
     )
 
 

@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import aiohttp
 import asyncpg
+import psutil
 
 from event_ingest.ingest import CONSUMER
 from event_ingest.migrating import migrate
@@ -56,6 +57,8 @@ class Bench:
     directory: Path
     broker: Broker
     postgres: PostgresServer
+    spent: float = 0.0
+    """What event-ingest took of a processor for each event of the last run, in seconds."""
 
     @classmethod
     @asynccontextmanager
@@ -88,9 +91,11 @@ class Bench:
 
     # --- ours ------------------------------------------------------------------------------------------------------
 
-    async def throughput(self, count: int = OURS) -> float:
+    async def throughput(
+        self, count: int = OURS, module: str = "event_ingest.main", told: Mapping[str, str] | None = None
+    ) -> float:
         """Events per second, from the first publish until all are committed and acknowledged, with one process."""
-        begun, ended = await self._ours(count, rate=0, program=["-m", "event_ingest.main"])
+        begun, ended = await self._ours(count, rate=0, program=["-m", module], told=told)
         return count / (ended - min(begun.values()))
 
     async def latency(self, rate: float, seconds: float = SECONDS) -> Spread:
@@ -100,17 +105,21 @@ class Bench:
         begun, _ = await self._ours(int(rate * seconds), rate, program)
         return _between(begun, read_moments(moments))
 
-    async def _ours(self, count: int, rate: float, program: list[str]) -> tuple[dict[str, float], float]:
+    async def _ours(
+        self, count: int, rate: float, program: list[str], told: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, float], float]:
         """Publish so many events to a running event-ingest; when each was said, and when the last was acknowledged."""
         url = await self.new_database()
-        async with self.broker.bus(Principal.EVENT_INGEST) as bus, _running(program, self._environment(url)):
+        surroundings = {**self._environment(url), **(told or {})}
+        async with self.broker.bus(Principal.EVENT_INGEST) as bus, running(program, surroundings) as process:
             await self._publish(make_events(len(SANDBOXES) * 40), 0)  # so that both sides are warm
             await _all_acknowledged(bus)
-            first = await _count(url)
+            first, spent = await _count(url), _cpu(process)
             async with asyncio.TaskGroup() as group:  # if nobody speaks, nothing is waited for
                 said = group.create_task(self._publish(make_events(count, first=41), rate))
                 await _until_stored(url, first + count)
                 ended = await _all_acknowledged(bus)
+            self.spent = (_cpu(process) - spent) / count
         return said.result(), ended
 
     async def _publish(self, events: list[Said], rate: float) -> dict[str, float]:
@@ -143,11 +152,11 @@ class Bench:
 
     async def _posted(self, count: int, rate: float) -> tuple[dict[str, float], dict[str, float]]:
         url, committed = await self.new_database(), self.file("committed")
-        port = await _free_port()
+        port = await free_port()
         program = ["-m", "tests.bench.ingest_endpoint", url, str(port), str(committed)]
-        async with _running(program, {}):
+        async with running(program, {}):
             where = f"http://127.0.0.1:{port}/events"
-            await _listening(where)
+            await listening(where)
             await self._post(where, make_events(500), 0)
             begun = await self._post(where, make_events(count, first=41), rate)
         moments = read_moments(committed)
@@ -222,7 +231,7 @@ async def _run(module: str, *arguments: str) -> None:
 
 
 @asynccontextmanager
-async def _running(program: list[str], environment: dict[str, str]) -> AsyncIterator[Process]:
+async def running(program: list[str], environment: dict[str, str]) -> AsyncIterator[Process]:
     """A process that is ended in order."""
     process = await asyncio.create_subprocess_exec(sys.executable, *program, cwd=ROOT, env=os.environ | environment)
     try:
@@ -263,7 +272,12 @@ async def _until_stored(url: str, count: int) -> None:
     assert await _count(url) == count
 
 
-async def _free_port() -> int:
+def _cpu(process: Process) -> float:
+    times = psutil.Process(process.pid).cpu_times()
+    return times.user + times.system
+
+
+async def free_port() -> int:
     server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     port: int = server.sockets[0].getsockname()[1]
     server.close()
@@ -271,7 +285,7 @@ async def _free_port() -> int:
     return port
 
 
-async def _listening(url: str) -> None:
+async def listening(url: str) -> None:
     async with asyncio.timeout(_WITHIN), aiohttp.ClientSession() as session:
         while True:
             try:

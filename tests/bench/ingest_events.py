@@ -39,12 +39,13 @@ def _said(place: int, first: int) -> Said:
 
 def _event(sandbox: str, sequence: int, place: int) -> Envelope[Any]:
     """Tool calls, their results and messages: what most of a herd's events are."""
+    call, kind = f"call-{sequence // 3}", sequence % 3
     kinds: list[tuple[str, dict[str, Any]]] = [
-        ("agent.tool_use", {"tool": "Bash", "tool_use_id": f"call-{place}", "input": {"command": "pytest -q " * 8}}),
-        ("agent.tool_result", {"tool_use_id": f"call-{place}", "result": "3 passed in 0.12s\n" * 12}),
+        ("agent.tool_use", {"tool": "Bash", "tool_use_id": call, "input": {"command": "pytest -q " * 8}}),
+        ("agent.tool_result", {"tool_use_id": call, "result": "3 passed in 0.12s\n" * 12}),
         ("agent.message", {"content": "The tests pass; next I look at the other file. " * 4, "content_length": 188}),
     ]
-    event_type, data = kinds[place % len(kinds)]
+    event_type, data = kinds[kind]
     return wrap(
         EVENTS[event_type](**data),
         event_type,

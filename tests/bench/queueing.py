@@ -32,6 +32,7 @@ from sandherd.contracts.subjects import PREFIX, Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from spawner.main import compose
+from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import Capabilities, Isolation, RunEnd, Runtime, SandboxPlan, Seen, WarmPlan
 
@@ -114,7 +115,7 @@ class NothingRuntime:
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
         raise NotImplementedError
 
-    async def address(self, unit: str, port: int) -> str:
+    async def address(self, unit: str, port: int) -> Address:
         raise NotImplementedError
 
 

@@ -1,8 +1,9 @@
 """How long each runtime takes that runs here until a sandbox runs, and until a command in it has ended.
 
-Docker: a box by our adapter, beside the same container made and started by the plain client with nothing around it;
-a command by our adapter, beside the same by the engine's exec. A box is ready when the engine
-has started its program. Process: a sandbox, beside the same program as a plain process of this host; a command in it,
+Docker: a box by our adapter, on an image that it has made ready before, beside the same container of the bare image
+(its limits, its volume, its program, but no worker and no files) made and started by the plain client with nothing
+around it; a command by our adapter, beside the same by the engine's exec. A box is ready when the first line that its
+program prints has come. Process: a sandbox, beside the same program as a plain process of this host; a command in it,
 likewise. Ours and the baseline take turns, so that a load on the machine meets both.
 """
 
@@ -11,18 +12,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 from aiodocker import Docker
+from aiodocker.containers import DockerContainer
 
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.specs import Limits
-from spawner.runtimes.boxes.furnishing import HERD, ROOT, STATE
+from spawner.runtimes.boxes.furnishing import HERD, STATE
 from spawner.runtimes.boxes.provider import BoxSpec, Command, File
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.docker.containers import Kind, config
+from spawner.runtimes.docker.containers import PREFIX, Kind, config
 from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.opening import Options, open_runtime
 from spawner.runtimes.process import ProcessRuntime
@@ -33,7 +36,7 @@ from tests.engines.docker import Engine as RealEngine
 Pair = tuple[Spread, Spread]
 Timed = Callable[[], Awaitable[float]]
 _AT_MOST: Final = 200
-_WAITS: Final = f"touch {ROOT}/work/up; exec sleep 600"
+_WAITS: Final = "echo up; exec sleep 600"
 _WORKER: Final = "import pathlib, signal; pathlib.Path('up').touch(); signal.pause()"
 _TRUE: Final = ("/bin/sh", "-c", "true")
 
@@ -69,7 +72,7 @@ async def _at(host: str, count: int) -> tuple[Pair, Pair]:
     docker, kind = Docker(host), Kind(IMAGE, network="none")
     engine = Engine(Docker(host), kind)
     try:
-        made = await in_turns(lambda: _ours(engine), lambda: _bare(docker, kind), count)
+        made = await in_turns(lambda: _ours(engine, docker), lambda: _bare(engine, docker, kind), count)
         return made, await _docker_exec(engine, docker, count)
     finally:
         await engine.close()
@@ -90,26 +93,41 @@ def _spec(script: str) -> BoxSpec:
     )
 
 
-async def _ours(engine: Engine) -> float:
+async def _ours(engine: Engine, docker: Docker) -> float:
     spec = _spec(_WAITS)
-    try:
-        return await timed(engine.create(spec))
-    finally:
-        await engine.remove(spec.name)
-
-
-async def _bare(docker: Docker, kind: Kind) -> float:
-    spec = _spec("exec sleep 600")
-    told = config(spec, kind, None)
 
     async def made() -> None:
-        container = await docker.containers.create(told, name=spec.name)
-        await container.start()
+        await _ready(docker.containers.container((await engine.create(spec)).id))
 
     try:
         return await timed(made())
     finally:
-        await docker.containers.container(spec.name).delete(force=True, v=True)
+        await engine.remove(spec.name)
+
+
+async def _bare(engine: Engine, docker: Docker, kind: Kind) -> float:
+    spec = _spec(_WAITS)
+    plain = {"Entrypoint": list(spec.program), "AttachStdin": False, "OpenStdin": False, "StdinOnce": False}
+    told = config(spec, kind, IMAGE) | plain
+
+    async def made() -> None:
+        container = await docker.containers.create(told, name=PREFIX + spec.name)
+        await container.start()
+        await _ready(container)
+
+    try:
+        return await timed(made())
+    finally:
+        await engine.remove(spec.name)
+
+
+async def _ready(container: DockerContainer) -> None:
+    said = container.log(stdout=True, stderr=True, follow=True)
+    async with aclosing(said) as lines:  # type: ignore[type-var]  # it is a generator
+        async for line in lines:
+            if line == "up\n":
+                return
+    raise RuntimeError("the program of a container has ended before it was ready")
 
 
 async def _docker_exec(engine: Engine, docker: Docker, count: int) -> Pair:

@@ -34,10 +34,9 @@ SHOWN_ELSEWHERE = {
             "CommandHarness.task_as",
             "TaskSpec.resume",
             "TaskSpec.agent_server",
-            "TaskSpec.image",
         ),
     },
-    "spawner.create_sandbox": {"SandboxSpec.agent_server", "SandboxSpec.image"},
+    "spawner.create_sandbox": {"SandboxSpec.agent_server"},
 }
 """What has an example of its own, among the harnesses or the specs: a command goes on from no session."""
 

@@ -6,17 +6,19 @@ answers. So nobody who is not trusted shares an account with the streams. What p
 and a reply comes back to the asker's own account, where it can do nothing.
 
     SANDBOXES   workers and joiners
-    PEOPLE      clients and operators
+    PEOPLE      clients, subscribers and operators
     HERD        the services, the streams and the buckets
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from sandherd.bus import api_subjects as api
 from sandherd.contracts.streams import live_subject
 from sandherd.contracts.subjects import TABLE, Mood, Principal, Subject
+from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
 
 
 class Account(StrEnum):
@@ -31,6 +33,7 @@ _HOMES: Final = {
     Principal.WORKER: Account.SANDBOXES,
     Principal.JOINER: Account.SANDBOXES,
     Principal.CLIENT: Account.PEOPLE,
+    Principal.SUBSCRIBER: Account.PEOPLE,
     Principal.OPERATOR: Account.PEOPLE,
 }
 _OUTER: Final = (Account.SANDBOXES, Account.PEOPLE)
@@ -52,7 +55,8 @@ def exports(account: Account) -> list[dict[str, Any]]:
         told = [
             {"name": row.name, "subject": live_subject(row.pattern()), "type": "stream"} for row in _heard_by_people()
         ]
-        return [*_unique(asked), *told]
+        taken = [_many_answers(subject) for subject, _ in _taking()]
+        return [*_unique(asked), *taken, *told]
     return [_entry(row, "service") for row in _asked_of(account)]
 
 
@@ -62,6 +66,7 @@ def imports(account: Account, keys: Mapping[Account, str]) -> list[dict[str, Any
         return [_entry(row, "service", keys[outer]) for outer in _OUTER for row in _asked_of(outer)]
     found = [_entry(row, "service", keys[Account.HERD]) for row in _said_in(account)]
     if account is Account.PEOPLE:
+        found += [_taken_from(subject, local, keys[Account.HERD]) for subject, local in _taking()]
         found += [_told(row, keys[Account.HERD]) for row in _heard_by_people()]
     return found
 
@@ -88,6 +93,25 @@ def _heard_by_people() -> list[Subject]:
     ]
 
 
+def _taking() -> Iterator[tuple[str, str]]:
+    """Taking events from durable consumers, and acknowledging them: each subject here, and where people are.
+
+    A user's permissions say from which consumers.
+    """
+    here, outside = api.consuming(SUBSCRIBED, "*"), api.consuming(SUBSCRIBED, "*", api.API_FROM_OUTSIDE)
+    return zip(here, outside, strict=True)
+
+
+def _many_answers(subject: str) -> dict[str, Any]:
+    """One request for events has many answers; all of them come to the asker's own account."""
+    return {"name": subject, "subject": subject, "type": "service", "response_type": "Stream"}
+
+
+def _taken_from(subject: str, local: str, account: str) -> dict[str, Any]:
+    entry = {"name": subject, "subject": subject, "type": "service", "account": account}
+    return entry if local == subject else entry | {"local_subject": _referring(local)}
+
+
 def _entry(row: Subject, kind: str, account: str | None = None) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": row.name, "subject": row.pattern(), "type": kind}
     return entry | ({"account": account} if account else {})
@@ -98,15 +122,19 @@ def _told(row: Subject, account: str) -> dict[str, Any]:
 
     The broker hands on to a third account nothing that came from a second one; and so they hear what is kept, once.
     """
-    places = itertools.count(1)
-    local = ".".join(f"${next(places)}" if part == "*" else part for part in row.pattern().split("."))
     return {
         "name": row.name,
         "subject": live_subject(row.pattern()),
-        "local_subject": local,
+        "local_subject": _referring(row.pattern()),
         "type": "stream",
         "account": account,
     }
+
+
+def _referring(pattern: str) -> str:
+    """A pattern whose wildcards are those of the subject that is imported, in order."""
+    places = itertools.count(1)
+    return ".".join(f"${next(places)}" if part == "*" else part for part in pattern.split("."))
 
 
 def _unique(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import UnsafeNameError, safe_name
 from sandherd.contracts.requests import REQUESTS, Reply, Request
 from sandherd.contracts.subjects import BY_NAME, Principal
-from sandherd.telemetry import logs, traces
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry import logs, spans, traces
+from sandherd.telemetry.meters import Meters
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 _log: Final = logs.get("answering")
@@ -167,7 +167,7 @@ class Answers:
 async def _reply(request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:
     try:
         asked = _asked(request_type, body, names)
-        with traces.span(f"answer {request_type}"):
+        with traces.span(spans.ANSWER, values={spans.TYPE: request_type}):
             return Reply[Any](ok=await handle(asked))
     except ContractError as error:
         return Reply[Any](error=error.problem)

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from sandherd.contracts.streams import CONSUMERS
+from sandherd.contracts.subscriptions import DOMAIN
 
 API: Final = "$JS.API"
+API_FROM_OUTSIDE: Final = f"$JS.{DOMAIN}.API"
+"""The same where people are, as a client of NATS calls it when it is given the domain."""
 
 
-def consuming(stream: str, durable: str) -> Iterator[str]:
+def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
     """Binding one durable pull consumer. Acknowledgements go to the old and to the new form of their subject."""
-    yield f"{API}.CONSUMER.INFO.{stream}.{durable}"
-    yield f"{API}.CONSUMER.MSG.NEXT.{stream}.{durable}"
+    yield f"{prefix}.CONSUMER.INFO.{stream}.{durable}"
+    yield f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{durable}"
     yield f"$JS.ACK.{stream}.{durable}.>"
     yield f"$JS.ACK.*.*.{stream}.{durable}.>"
 
@@ -25,6 +28,14 @@ def following(stream: str) -> Iterator[str]:
     yield f"{API}.CONSUMER.DELETE.{stream}.*"
     yield f"$JS.FC.{stream}.>"
     yield from reading(stream)
+
+
+def making(stream: str) -> Iterator[str]:
+    """Making durable consumers for others, and taking them away; `permissions` denies those that are somebody's."""
+    yield f"{API}.CONSUMER.CREATE.{stream}.*"
+    yield f"{API}.CONSUMER.CREATE.{stream}.*.>"
+    yield f"{API}.CONSUMER.INFO.{stream}.*"
+    yield f"{API}.CONSUMER.DELETE.{stream}.*"
 
 
 def reading(stream: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from sandherd.bus import leaving
 from sandherd.bus.errors import (
     BusError,
     ConnectionLostError,
+    LeaderlessError,
     NoResponderError,
     PublishFailedError,
     PublishRefusedError,
@@ -31,6 +31,7 @@ from sandherd.bus.errors import (
     SubjectFullError,
     failure_of,
 )
+from sandherd.bus.pausing import FIRST_WAIT, LONGEST_WAIT, acknowledged_within, full_jitter, said_every, wait_after
 from sandherd.bus.replies import read_reply
 from sandherd.bus.waiting import LostError, Waiting
 from sandherd.contracts.envelope import Envelope
@@ -45,6 +46,7 @@ __all__ = [
     "BusError",
     "ConnectionLostError",
     "Identity",
+    "LeaderlessError",
     "NoResponderError",
     "PublishFailedError",
     "PublishRefusedError",
@@ -55,23 +57,15 @@ __all__ = [
     "Watch",
     "full_jitter",
     "read_reply",
+    "said_every",
+    "wait_after",
 ]
 
-FIRST_WAIT: Final = 0.05
-LONGEST_WAIT: Final = 5.0
 _NO_RESPONDER_RETRY: Final = 0.05
 _LOOK_AGAIN: Final = 1.0
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
-
-
-def full_jitter(attempt: int, first: float = FIRST_WAIT, longest: float = LONGEST_WAIT) -> float:
-    """How long to wait before the given attempt (from 0): anything up to an exponential bound, in seconds.
-
-    Source: Exponential Backoff and Jitter, the AWS Architecture Blog, 2015 ("full jitter").
-    """
-    return random.uniform(0, min(longest, first * 2 ** min(attempt, 20)))
 
 
 @dataclass(frozen=True)
@@ -187,6 +181,11 @@ class Bus:
         """Whether the client gave up for good: a credential that ran out or was revoked, a message over the limit."""
         return bool(self.client.is_closed)
 
+    @property
+    def clustered(self) -> bool:
+        """Whether the server we speak to is one of several."""
+        return "cluster" in self.client._server_info  # noqa: SLF001  # what it said of itself; nats-py shows only parts
+
     def forget_unsent(self) -> None:
         """Drop what was published and not written yet; for a publisher that repeats everything in its own order.
 
@@ -201,14 +200,16 @@ class Bus:
         *,
         msg_id: str,
         headers: Mapping[str, str] | None = None,
-        timeout: float = 5.0,
+        timeout: float | None = None,
     ) -> PubAck:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
         Raises `PublishFailedError` if none came (it may be stored all the same: `msg_id` makes a repetition harmless),
-        `ConnectionLostError` if none can come any more, `StreamFullError` if there is no room for it now,
-        `SubjectFullError` if its subject has its share, and `PublishRefusedError` for what can never be taken.
+        `ConnectionLostError` if none can come any more, `LeaderlessError` if nobody takes it at the moment,
+        `StreamFullError` if there is no room for it now, `SubjectFullError` if its subject has its share, and
+        `PublishRefusedError` for what can never be taken.
         """
+        timeout = timeout or acknowledged_within(clustered=self.clustered)
         sending = self.js.publish(subject, payload, timeout=timeout, headers={"Nats-Msg-Id": msg_id, **(headers or {})})
         try:
             return await self._waiting.unless_lost(sending)
@@ -216,6 +217,8 @@ class Bus:
             raise ConnectionLostError(f"{subject}: the connection was lost") from error
         except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
             raise PublishRefusedError(f"{subject}: {error!r}") from error
+        except nats.js.errors.NoStreamResponseError as error:
+            raise LeaderlessError(f"{subject}: {error!r}") from error
         except nats.js.errors.APIError as error:
             raise failure_of(error.err_code, error.description)(f"{subject}: {error.description}") from error
         except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
@@ -244,10 +247,12 @@ class Bus:
             except PublishFailedError as error:
                 if isinstance(error, StreamFullError) and not while_full:
                     raise
-                _log.warning("not acknowledged yet", subject=subject, attempt=attempt, error=str(error))
+                if attempt % said_every(error) == 0:
+                    _log.warning("not acknowledged yet", subject=subject, attempt=attempt, error=str(error))
                 if self.closed:
                     raise
-            await asyncio.sleep(full_jitter(attempt))
+                wait = wait_after(error, attempt)
+            await asyncio.sleep(wait)
             attempt += 1
 
     async def publish_event(self, event: Envelope[Any], *, while_full: bool = True) -> PubAck:

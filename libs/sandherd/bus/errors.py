@@ -6,6 +6,8 @@ from sandherd.contracts.errors import Problem
 
 _STORE_FAILED: Final = 10077
 """The broker's error `JSStreamStoreFailedF`: a stream that refuses when it is full says it with this number."""
+NOBODY_LEADS: Final = frozenset({10008, 10009})
+"""The broker's errors `JSClusterNotAvailErr` and `JSClusterNotLeaderErr`: an election is on."""
 _OF_SUBJECT: Final = "per subject"
 """It says in words alone that it is not the stream that is full, but its share for one subject."""
 
@@ -20,6 +22,10 @@ class PublishFailedError(BusError):
 
 class ConnectionLostError(PublishFailedError):
     """The connection was lost before the acknowledgement came."""
+
+
+class LeaderlessError(PublishFailedError):
+    """Nobody answers for the stream: of several servers the one that led is lost, and the others elect another."""
 
 
 class StreamFullError(PublishFailedError):
@@ -52,6 +58,8 @@ class RefusedError(BusError):
 
 def failure_of(code: int | None, description: str | None) -> type[BusError]:
     """What a broker's answer to a publication means, by its number and its words."""
+    if code in NOBODY_LEADS:
+        return LeaderlessError
     if code != _STORE_FAILED:
         return PublishFailedError
     return SubjectFullError if _OF_SUBJECT in (description or "") else StreamFullError

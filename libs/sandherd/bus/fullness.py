@@ -10,7 +10,7 @@ import nats.js.errors
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.together import end
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 WORTH_A_LOOK: Final = 0.8
 """From here on people are told. A stream into which room is given stays below it, unless that fails."""
@@ -84,6 +84,8 @@ class Fullness:
             await end([reading])
         self._fills[stream] = fill
         self._meters.set("sandherd_stream_fill_ratio", fill.ratio, stream=stream)
+        self._meters.set("sandherd_stream_bytes", fill.held, stream=stream)
+        self._meters.set("sandherd_stream_messages", fill.messages, stream=stream)
 
     def remark(self) -> str | None:
         """What people should know; None if all have room."""

@@ -28,12 +28,13 @@ class Health:
 
     def remarks(self) -> dict[str, str]:
         """What is worth a look, by part; empty when nothing is."""
-        found = {name: look() for name, look in self._remarks.items()}
+        found = {name: look() for name, look in list(self._remarks.items())}
         return {name: text for name, text in found.items() if text}
 
     def problems(self) -> dict[str, str]:
         """What is wrong, by part; empty when all is well."""
-        found = {name: check() for name, check in self._checks.items()}
+        # A copy: whoever exports metrics asks from a thread of its own.
+        found = {name: check() for name, check in list(self._checks.items())}
         return {name: problem for name, problem in found.items() if problem}
 
     def parts(self) -> dict[str, str]:

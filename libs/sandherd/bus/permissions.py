@@ -12,9 +12,12 @@ from sandherd.bus.api_subjects import API
 from sandherd.contracts.names import FLEET, UnsafeNameError, safe_name
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, ROOM_GIVERS, Bucket, Consumer
 from sandherd.contracts.subjects import PREFIX, TABLE, Mood, Principal
+from sandherd.contracts.subscriptions import GIVER, consumer_names
+from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
 
 SERVICES: Final = (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY)
-PEOPLE: Final = (Principal.CLIENT, Principal.OPERATOR)
+PEOPLE: Final = (Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR)
+OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
 SANDBOX_PREFIX: Final = "sbx-"
 WORKER_PAYLOAD: Final = 288 * 1024
 """A worker's largest message in bytes: 256 KiB of data (design §4) and room for envelope and headers."""
@@ -87,7 +90,7 @@ def for_service(service: Principal) -> Permissions:
     """The rights of one of the four services."""
     own = {"service": service.value}
     return Permissions(
-        publish=_unique([*_said(service, own), *_bucket_writes(service), *_api(service)]),
+        publish=_unique([*_said(service, own), *_bucket_writes(service), *_api(service), *_made(service)]),
         subscribe=_unique([*_heard(service, own), f"{inbox(service, service)}.>"]),
         deny_publish=_unique(_others_consumers(service)),
         answers=Answers(seconds=60),
@@ -95,15 +98,15 @@ def for_service(service: Principal) -> Permissions:
 
 
 def for_person(role: Principal, project: str | None, public_key: str) -> Permissions:
-    """The rights of a client in one project, or of an operator in all of them. Raises `UnsafeNameError`."""
-    if role is Principal.CLIENT:
+    """The rights of a client or a subscriber in one project, or of an operator in all. Raises `UnsafeNameError`."""
+    if role in OF_ONE_PROJECT:
         bound = {"project": safe_project(project or "")}
     elif role is Principal.OPERATOR:
         bound = {"project": _ALL_PROJECTS}
     else:
         raise ValueError(f"{role} is no role of a person")
     return Permissions(
-        publish=_unique(_said(role, bound)),
+        publish=_unique([*_said(role, bound), *(_taken(bound["project"]) if role is Principal.SUBSCRIBER else ())]),
         subscribe=_unique([*_heard(role, bound), f"{inbox(role, public_key)}.>"]),
     )
 
@@ -162,6 +165,12 @@ def _heard(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
     yield from (row.pattern(values) for row in rows)
 
 
+def _taken(project: str) -> Iterator[str]:
+    """Taking events from the project's durable subscriptions, and acknowledging them."""
+    for consumer in consumer_names(project):
+        yield from api.consuming(SUBSCRIBED, consumer, api.API_FROM_OUTSIDE)
+
+
 def _bucket_writes(service: Principal) -> Iterator[str]:
     for bucket in BUCKETS:
         if service in bucket.owners:
@@ -190,6 +199,11 @@ def _api(service: Principal) -> Iterator[str]:
         yield from (*api.reading(stream), f"{API}.STREAM.MSG.DELETE.{stream}")
 
 
+def _made(service: Principal) -> Iterator[str]:
+    """Making durable consumers for subscribers."""
+    return api.making(SUBSCRIBED) if service is GIVER else iter(())
+
+
 def _read_by_sequence(service: Principal) -> Iterator[str]:
     """Streams without consumers whose messages a service takes out one by one."""
     if any(row.mood is Mood.INBOX and service in row.consumers for row in TABLE):
@@ -203,8 +217,8 @@ def _requeues(service: Principal) -> bool:
 
 
 def _others_consumers(service: Principal) -> Iterator[str]:
-    """A follower may name its consumers freely, but must not touch a durable: neither another's nor its own."""
-    followed = FOLLOWERS.get(service, ())
+    """Who names consumers freely must not touch a durable of the table: neither another's nor its own."""
+    followed = (*FOLLOWERS.get(service, ()), *([SUBSCRIBED] if service is GIVER else []))
     for consumer in CONSUMERS:
         if consumer.stream not in followed:
             continue

@@ -18,8 +18,9 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
+from nats.js.errors import APIError, NotFoundError
 
+from sandherd.bus.errors import NOBODY_LEADS
 from sandherd.bus.permissions import consumers_of, streams_of
 from sandherd.bus.setting_up import Did
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream, live_subject
@@ -43,6 +44,8 @@ _COMPARED: Final = (
     "republish",
 )
 _REPLICAS: Final = "num_replicas"
+_NOT_YET: Final = NOBODY_LEADS | {10005}
+"""And `JSClusterNoPeersErrF`, of servers that have just been started and do not know of each other yet."""
 _OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
 _COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending")
 
@@ -141,7 +144,7 @@ async def provision(js: JetStreamContext, replicas: int | None = None) -> list[D
     """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
 
     `replicas` is on how many servers each stream is kept. Without it a stream stays on as many as it is on, and a new
-    one is on one. Raises `ServiceUnavailableError` of nats-py, or its `Error`, while a cluster has no leader.
+    one is on one. Raises nats-py's `Error`, also while a cluster is not ready for it.
     """
     compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
     done = [
@@ -211,9 +214,9 @@ def _named(consumer: Consumer) -> str:
 async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
     try:
         await call
-    except ServiceUnavailableError:
-        raise  # not a refusal: nobody leads at this moment
     except APIError as error:
+        if error.err_code in _NOT_YET:
+            raise
         raise ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}") from error
 
 

@@ -17,6 +17,7 @@ import nats.js.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from sandherd.bus.api_subjects import API
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 
@@ -33,13 +34,17 @@ class DeafError(Exception):
 
 
 class Puller:
-    """The messages of one durable consumer, up to `window` on their way at once."""
+    """The messages of one durable consumer, up to `window` on their way at once.
 
-    def __init__(self, bus: Bus, stream: str, consumer: str, window: int) -> None:
+    `api` is what the broker's own subjects begin with.
+    """
+
+    def __init__(self, bus: Bus, stream: str, consumer: str, window: int, *, api: str = API) -> None:
         self._bus = bus
         self._stream = stream
         self._consumer = consumer
         self._window = window
+        self._api = api
         self._waiting: deque[Msg] = deque()
         self._arrived = asyncio.Event()
         self._outstanding = 0
@@ -60,7 +65,8 @@ class Puller:
     async def bind(self) -> None:
         """Make sure the consumer is there, and listen. Raises `DeafError` naming it if it is not."""
         try:
-            await self._bus.js.consumer_info(self._stream, self._consumer, timeout=2)
+            jetstream = self._bus.client.jetstream(prefix=self._api)
+            await jetstream.consumer_info(self._stream, self._consumer, timeout=2)
         except (TimeoutError, nats.js.errors.Error, nats.errors.Error, OSError) as error:
             self._lost = f"consumer {self._consumer} of {self._stream} does not answer ({type(error).__name__})"
             raise DeafError(f"{self._lost}; create it with `sandherd up` or the provisioner") from error
@@ -77,6 +83,20 @@ class Puller:
         if self._subscription is not None and not self._bus.closed:
             await self._subscription.unsubscribe()
         self._subscription = None
+
+    async def leave(self) -> list[Msg]:
+        """Listen no more. Returns what was sent here and nobody asked for, which others get when it is given back.
+
+        Raises `nats.errors.Error` if the broker is away; what it sent then comes again by itself.
+        """
+        if self._subscription is not None and self._bus.connected:
+            # Not just ended: what the broker sends until it hears of that is to be given back as well.
+            await self._subscription.drain()  # type: ignore[no-untyped-call]  # nats-py gives it no type
+            self._subscription = None
+        await self.unbind()
+        found = [*self._waiting]
+        self._waiting.clear()
+        return found
 
     async def next_batch(self, most: int) -> list[Msg]:
         """At least one message, and no more than `most`. Raises `DeafError` when the consumer is gone."""
@@ -104,7 +124,7 @@ class Puller:
         request = {"batch": free, "expires": int(EXPIRES * _NANO), "idle_heartbeat": int(HEARTBEAT * _NANO)}
         self._outstanding += free
         await self._bus.client.publish(
-            f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", json.dumps(request).encode(), self._inbox
+            f"{self._api}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", json.dumps(request).encode(), self._inbox
         )
 
     async def _on_message(self, msg: Msg) -> None:
@@ -128,6 +148,8 @@ class Puller:
     def _notice_silence(self) -> None:
         if time.monotonic() - self._heard > SILENCE and self._bus.connected:
             self._lost = f"consumer {self._consumer} of {self._stream} has no pulse"
+        elif self._bus.closed:
+            self._lost = "the connection is closed for good"
 
     def _reset(self) -> None:
         """Forget what was asked for: the broker has, too."""

@@ -6,9 +6,9 @@ FastStream carries the requests and the HTTP side; durable consumption is `bus.c
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
 
 import uvloop
 from faststream.nats import NatsBroker
@@ -16,8 +16,9 @@ from pydantic import BaseModel
 
 from sandherd.bus import consuming
 from sandherd.bus.answering import Answerer, Answers, Asked
+from sandherd.bus.backlog import Backlog
 from sandherd.bus.connection import Bus, Identity, Watch
-from sandherd.bus.consuming import Delivery, Handler, Outcome
+from sandherd.bus.consuming import Handler, Outcome
 from sandherd.bus.fullness import Fullness
 from sandherd.bus.permissions import streams_of
 from sandherd.bus.requeue import requeue
@@ -25,13 +26,16 @@ from sandherd.bus.together import end
 from sandherd.bus.window import Window
 from sandherd.contracts.names import new_uuid
 from sandherd.contracts.requests import REQUESTS, Request
+from sandherd.contracts.streams import CONSUMERS
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, load
-from sandherd.telemetry import logs, traces
+from sandherd.telemetry import logs
 
 __all__ = ["Answerer", "Asked", "Service", "ServiceFailedError", "serve"]
 
 Run = Callable[[], Awaitable[None]]
+GivenT = TypeVar("GivenT")
+ComesT = TypeVar("ComesT")
 _log: Final = logs.get("service")
 
 
@@ -60,6 +64,8 @@ class Service:
         fullness = Fullness(streams_of(self.principal), self.meters)
         self.health.remark_on("streams", fullness.remark)
         self.background("fullness", lambda: fullness.watch(self.bus))
+        backlog = Backlog([row for row in CONSUMERS if row.service is self.principal], self.meters)
+        self.background("backlog", lambda: backlog.watch(self.bus))
 
     def consume(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
         """Hand each message of a durable consumer to `handle`."""
@@ -84,7 +90,7 @@ class Service:
             lambda: consuming.consume_batches(
                 self.bus,
                 consumer,
-                handle,
+                self._timed(consumer, handle),
                 health=self.health,
                 batch=batch,
                 in_flight=in_flight,
@@ -132,6 +138,7 @@ class Service:
         async with AsyncExitStack() as stack:
             self.bus = await stack.enter_async_context(self._open_bus())
             self.health.add("broker", lambda: None if self.bus.connected else "no connection")
+            self.meters.watch("sandherd_connected", lambda: self.bus.connected)
             broker = self._answers.broker(self.bus)
             await broker.start()
             stack.push_async_callback(self._answers.close)
@@ -183,11 +190,13 @@ class Service:
 
     # --- counting ----------------------------------------------------------------------------------------------
 
-    def _timed(self, consumer: str, handle: Handler) -> Handler:
-        async def timed(delivery: Delivery) -> Outcome:
+    def _timed(
+        self, consumer: str, handle: Callable[[GivenT], Awaitable[ComesT]]
+    ) -> Callable[[GivenT], Awaitable[ComesT]]:
+        async def timed(given: GivenT) -> ComesT:
             begun = time.monotonic()
             try:
-                return await handle(delivery)
+                return await handle(given)
             finally:
                 self.meters.observe("sandherd_handler_seconds", time.monotonic() - begun, consumer=consumer)
 
@@ -201,11 +210,25 @@ class Service:
 
 
 def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:
-    """The main program of a service: settings, logs, traces, then `run()`. Exit status 1 when it failed."""
+    """The main program of a service: settings, logs, exporters, then `run()`. Exit status 1 when it failed."""
     settings = load().settings
     logs.configure(principal, settings.log_level)
-    traces.configure(principal, settings.otlp_endpoint)
+    service = compose(settings)
+    with _exported(service):
+        uvloop.run(service.run())
+
+
+@contextmanager
+def _exported(service: Service) -> Iterator[None]:
+    """Meanwhile what it says of itself goes to the collector, if one is set."""
+    endpoint = service.settings.otlp_endpoint
+    if not endpoint:
+        yield
+        return
+    from sandherd.telemetry.exporting import Exporting  # some MiB that nobody needs who exports nothing
+
+    exporting = Exporting(service.principal, endpoint, service.registry, service.meters)
     try:
-        uvloop.run(compose(settings).run())
+        yield
     finally:
-        traces.flush()
+        exporting.stop()

@@ -12,6 +12,8 @@ from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 
 PROVISIONER: Final = "provisioner"
 INBOX: Final = f"_INBOX_{PROVISIONER}"
+_USUAL_INBOX: Final = "_INBOX.>"
+"""Where clients hear replies that can't be told of another place, as NACK's. None of ours has its replies there."""
 EVERYTHING_KEPT: Final = Permissions(publish=(f"{api.API}.>",), subscribe=(f"{INBOX}.>",))
 """All of what the broker keeps, for a minute of the local stack's start."""
 
@@ -29,4 +31,4 @@ def for_provisioner() -> Permissions:
     names = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
     streams = [subject for name in names for subject in api.declaring(name)]
     consumers = [subject for row in CONSUMERS for subject in api.declaring_consumer(row.stream, row.name)]
-    return Permissions(publish=(*streams, *consumers), subscribe=(f"{INBOX}.>",))
+    return Permissions(publish=(*streams, *consumers), subscribe=(f"{INBOX}.>", _USUAL_INBOX))

@@ -12,7 +12,7 @@ from faststream.nats import NatsBroker
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
 
 from sandherd.bus.health import REMARK, Health
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 
 class WindowError(Exception):
@@ -29,6 +29,7 @@ class Window:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.meters = Meters(self.registry)
+        self.meters.watch("sandherd_ready", lambda: not self.health.problems())
 
     @asynccontextmanager
     async def open(self, broker: NatsBroker, host: str, port: int, port_file: Path | None) -> AsyncIterator[None]:
@@ -73,7 +74,6 @@ class Window:
         """Ready: every part that the work rests on is well; the body names each, and what is worth a look."""
         parts = self.health.parts()
         ready = all(state == "ok" for state in parts.values())
-        self.meters.set("sandherd_ready", float(ready))
         remarks = {name: f"{REMARK} {text}" for name, text in self.health.remarks().items()}
         body = "".join(f"{name}: {state}\n" for name, state in (parts | remarks).items())
         return AsgiResponse(body.encode(), 200 if ready else 503)

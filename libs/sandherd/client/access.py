@@ -134,7 +134,10 @@ class Access:
         return await questions.sandbox(self.connection.ask, checked_name(sandbox, "sandbox"))
 
     async def agent_server(self, sandbox: str, *, with_key: bool = False, timeout: float = 15.0) -> AgentServerView:
-        """Where the agent server of a sandbox is, and how it stands. Its key, a secret, only if it is asked for."""
+        """Where the agent server of a sandbox is, and how it stands.
+
+        Its key, and the headers that are wanted on the way there, are secrets: they come only if they are asked for.
+        """
         request = AskAgentServer(sandbox=checked_name(sandbox, "sandbox"), with_key=with_key)
         found: AgentServerView = await self.connection.ask(request, timeout=timeout)
         return found

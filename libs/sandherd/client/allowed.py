@@ -8,7 +8,7 @@ from sandherd.contracts.requests import Catalogue
 from sandherd.contracts.specs import Limits, SandboxSpec, TaskSpec
 
 _LOOK = "see `sandherd runtimes`"
-_OPTIONS = {"memory_mb": "--memory"}
+_OPTIONS = {"memory_mb": "--memory", "cores": "--cores"}
 
 
 def refusal(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
@@ -39,12 +39,12 @@ def _harness(spec: SandboxSpec, here: Catalogue) -> HerdError | None:
 def _beyond(limits: Limits | None, caps: Limits) -> HerdError | None:
     if limits is None:
         return None
-    for name in Limits.model_fields:
-        asked, cap = getattr(limits, name), getattr(caps, name)
-        if asked > cap:
-            remedy = f"ask for less with {_OPTIONS[name]}" if name in _OPTIONS else _LOOK
-            return _error(f"{name}: {asked} asked for; at most {cap} is allowed here", f"spec.limits.{name}", remedy)
-    return None
+    name = limits.beyond(caps)
+    if name is None or getattr(limits, name) is None:
+        return None
+    asked, cap = getattr(limits, name), getattr(caps, name)
+    remedy = f"ask for less with {_OPTIONS[name]}" if name in _OPTIONS else _LOOK
+    return _error(f"{name}: {asked} asked for; at most {cap} is allowed here", f"spec.limits.{name}", remedy)
 
 
 def _too_long(asked: int | None, most: int) -> HerdError | None:

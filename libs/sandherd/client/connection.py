@@ -31,8 +31,9 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.requests import Request
-from sandherd.contracts.subjects import command_subject, request_subject
-from sandherd.telemetry.traces import current_traceparent, new_traceparent
+from sandherd.contracts.subjects import command_subject, covers, request_subject
+from sandherd.telemetry.traceparents import new_traceparent
+from sandherd.telemetry.traces import current_traceparent
 
 COMMAND_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 2
@@ -126,10 +127,15 @@ class Connection:
         return said
 
     async def listen(self, subject: str, handle: Callable[[str, bytes], Awaitable[None]]) -> Subscription:
-        """Hear what is said on a subject; all of it after the next `settle`."""
+        """Hear what is said on a subject; all of it after the next `settle`.
+
+        Nobody checks which reply subject others in our account put on what they ask: what was said elsewhere, and comes
+        here as an answer to them, is not heard.
+        """
 
         async def on_message(message: Msg) -> None:
-            await handle(message.subject, message.data)
+            if covers(subject, message.subject):
+                await handle(message.subject, message.data)
 
         return await self.bus.client.subscribe(subject, cb=on_message)
 

@@ -15,6 +15,7 @@ from sandherd.client.following import Following
 from sandherd.client.mending import Patience
 from sandherd.client.questions import Listing
 from sandherd.client.sending import Delivery
+from sandherd.client.subscribing import Subscribing
 from sandherd.client.target import TASK_REFUSED, Event, Target
 from sandherd.client.terminal import OutputFollowing, OutputReader
 from sandherd.contracts.commands import CancelTask, RetryTask, Sayable, SubmitTask, TaskSpec
@@ -43,7 +44,7 @@ __all__ = ["Herd", "new_sandbox", "new_task", "task_spec"]
 PAGE: Final = 500
 
 
-class Herd(Access, Approving):
+class Herd(Access, Approving, Subscribing):
     """A connection to a herd, as one person in one project.
 
     Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service that knows

@@ -20,6 +20,8 @@ class Principal(StrEnum):
     """A sandbox's second credential, which can do one thing: ask for the worker's."""
     CLIENT = "client"
     """A person or program that works in one project."""
+    SUBSCRIBER = "subscriber"
+    """A program that hears one project's events, and can do nothing else."""
     OPERATOR = "operator"
     """A person who works in every project and mends the herd."""
 

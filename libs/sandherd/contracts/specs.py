@@ -37,6 +37,23 @@ class Limits(Model):
     cpu_seconds: Annotated[int, Field(ge=1, le=7 * _DAY)] = 3600
     open_files: Annotated[int, Field(ge=64, le=65_536)] = 1024
     processes: Annotated[int, Field(ge=8, le=32_768)] = 512
+    cores: Annotated[float, Field(ge=0.05, le=256)] | None = Field(default=None, exclude_if=lambda cores: cores is None)
+    """How many cores all of it may keep busy; None: as many as the herd, or else its runtime, gives a sandbox."""
+
+    def beyond(self, caps: "Limits") -> str | None:
+        """The name of the first limit that is above its cap; None if all are within. What is None is unlimited."""
+        return next((name for name, cap in caps.held() if (asked := getattr(self, name)) is None or asked > cap), None)
+
+    def at_most(self, caps: "Limits") -> "Limits":
+        """These, each no greater than its cap."""
+        asked = {name: getattr(self, name) for name in Limits.model_fields}
+        return Limits(
+            **asked | {name: cap if asked[name] is None else min(asked[name], cap) for name, cap in caps.held()}
+        )
+
+    def held(self) -> list[tuple[str, float]]:
+        """The limits that there are, by name."""
+        return [(name, held) for name in Limits.model_fields if (held := getattr(self, name)) is not None]
 
 
 class Retry(Model):

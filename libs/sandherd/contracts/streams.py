@@ -234,8 +234,10 @@ FOLLOWERS: Final[dict[Principal, tuple[str, ...]]] = {
 LOOKUPS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
     Principal.SPAWNER: ("ARTIFACTS",),
+    Principal.EVENT_INGEST: ("EVENTS",),
 }
-"""Streams of which a service reads single messages: what it said before it was started again, or hands on in pieces."""
+"""Streams of which a service reads single messages: what it said before it was started again, what it hands on in
+pieces, or how old what waits for it is."""
 
 ROOM_GIVERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.EVENT_INGEST: ("EVENTS", "ARTIFACTS"),

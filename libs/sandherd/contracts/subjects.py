@@ -18,7 +18,8 @@ PREFIX: Final = "sandherd.v1"
 _P = Principal
 _PEOPLE: Final = frozenset({_P.CLIENT, _P.OPERATOR})
 _SERVICES: Final = frozenset({_P.SPAWNER, _P.EVENT_INGEST, _P.MONITOR, _P.MESSAGE_RELAY})
-_LISTENERS: Final = _SERVICES | _PEOPLE
+_READERS: Final = _PEOPLE | {_P.SUBSCRIBER}
+_LISTENERS: Final = _SERVICES | _READERS
 
 
 def _event(domain: str, producer: Principal, says: str) -> Subject:
@@ -98,13 +99,16 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "download", _PEOPLE, "Give me this out of a sandbox."),
     _request(_P.SPAWNER, "download_chunk", _PEOPLE, "The next piece of that, please."),
     _request(_P.SPAWNER, "agent_server", _PEOPLE, "Where is the agent server of this sandbox?"),
-    _request(_P.EVENT_INGEST, "events", _PEOPLE, "Which events are kept?"),
+    _request(_P.EVENT_INGEST, "events", _READERS, "Which events are kept?"),
     _request(_P.EVENT_INGEST, "trajectory", _PEOPLE, "What did this agent do?"),
     _request(_P.EVENT_INGEST, "tasks", _PEOPLE, "Which tasks were there?"),
     _request(_P.EVENT_INGEST, "sandboxes", _PEOPLE, "Which sandboxes were there?"),
     _request(_P.EVENT_INGEST, "approvals", _PEOPLE, "Which agents ask for leave, and what came of it?"),
     _request(_P.EVENT_INGEST, "audit", _PEOPLE, "Is anything missing?"),
     _request(_P.EVENT_INGEST, "output", _PEOPLE, "What did its terminal show?"),
+    _request(_P.EVENT_INGEST, "subscriptions", _READERS, "Which subscriptions are there?"),
+    _request(_P.EVENT_INGEST, "subscribe", _READERS, "Keep events for me until I take them."),
+    _request(_P.EVENT_INGEST, "unsubscribe", _READERS, "Keep them no more."),
     _request(_P.EVENT_INGEST, "dead", frozenset({_P.OPERATOR}), "What could not be handled?"),
     _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
     _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
@@ -212,6 +216,15 @@ def read_event_subject(subject: str) -> tuple[str, str, str]:
         return safe_name(parts[3], "project"), safe_name(parts[4], "entity"), f"{parts[5]}.{parts[6]}"
     except UnsafeNameError as error:
         raise ContractError(Code.UNSAFE_NAME, str(error), field=error.field) from None
+
+
+def covers(pattern: str, subject: str) -> bool:
+    """Whether a subscription to `pattern` is for `subject`, by NATS's rules of wildcards."""
+    wanted, given = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted = wanted[:-1]
+        given = given[: len(wanted)] if len(given) > len(wanted) else []
+    return len(wanted) == len(given) and all(want in {"*", token} for want, token in zip(wanted, given, strict=True))
 
 
 def command_subject(command_type: str, project: str) -> str:

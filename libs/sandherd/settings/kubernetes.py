@@ -1,8 +1,9 @@
 """The settings of the Kubernetes runtime."""
 
 import ipaddress
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -11,10 +12,10 @@ from sandherd.settings.fields import Env, Names, Positive
 
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 """What a cluster calls a thing."""
-LabelKey = Annotated[
-    str, StringConstraints(pattern=r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
-]
-LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$")]
+_KEY: Final = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
+LabelKey = Annotated[str, StringConstraints(pattern=f"^{_KEY}$")]
+LabelValue = Annotated[str, StringConstraints(pattern=f"^{_VALUE}$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^(Deployment|StatefulSet)/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Users = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,8}:[0-9]{1,9}$")]
 """A user and a group by number; never root, which a cluster refuses to a pod that says so."""
@@ -31,6 +32,24 @@ def _network(text: str) -> str:
 
 Destination = Annotated[str, AfterValidator(_network)]
 """A network, as 10.0.0.0/8, and a port of it, as 10.0.0.0/8@443; without one all of its ports."""
+
+
+NOBODY: Final = "nobody"
+_PODS: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?(/{_KEY}={_VALUE})?")
+
+
+def _source(text: str) -> str:
+    if _PODS.fullmatch(text):
+        return text
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is no network, and neither namespace nor namespace/label=value") from None
+
+
+Source = Annotated[str, AfterValidator(_source)]
+"""A network, as 10.0.0.0/8; or the pods of a namespace, as team or team/app=web."""
+OpenPort = Annotated[int, Field(ge=1024, le=65_535)]
 
 
 class Toleration(BaseModel):
@@ -92,5 +111,12 @@ class KubernetesSettings(BaseModel):
     """The same for the profiles that are named here."""
     kubernetes_egress: Annotated[frozenset[Destination], Names, Env("SANDHERD_KUBERNETES_EGRESS")] = frozenset()
     """What sandboxes may reach beside the broker and the cluster's names, as 10.0.0.0/8 or 203.0.113.7/32@443."""
+    kubernetes_ingress: Annotated[frozenset[Source], Names, Env("SANDHERD_KUBERNETES_INGRESS")] = frozenset()
+    """Who is let in to servers in sandboxes: 10.0.0.0/8, or a namespace's pods that are no sandboxes, as team or
+    team/app=web; `nobody` at all; nothing: the namespace of the spawner's own pod, or else that of sandboxes."""
+    kubernetes_ports: Annotated[frozenset[OpenPort], Names, Env("SANDHERD_KUBERNETES_PORTS")] = frozenset(
+        {12_000, 12_001}
+    )
+    """The ports of sandboxes that they are let in to; an agent server takes the first of them that is free."""
     kubernetes_pending_timeout: Annotated[Positive, Env("SANDHERD_KUBERNETES_PENDING_TIMEOUT")] = 300
     """How long a pod may wait for a node and its image; it is removed then. The spawn timeout should be no shorter."""

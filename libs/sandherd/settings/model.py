@@ -10,11 +10,12 @@ from sandherd.contracts.harnesses import EnvName
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, Limits
+from sandherd.contracts.subscriptions import PLACES
 from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
 from sandherd.settings.kubernetes import KubernetesSettings
-from sandherd.settings.remote import RemoteSettings
+from sandherd.settings.remote import ApiAddress, RemoteSettings
 
 
 def default_home() -> Path:
@@ -51,7 +52,9 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Env("SANDHERD_LOG_LEVEL")] = "info"
     """The least severe log line that is written."""
     otlp_endpoint: Annotated[str | None, Env("OTEL_EXPORTER_OTLP_ENDPOINT")] = None
-    """An OTLP/HTTP collector; without it no trace is exported."""
+    """An OTLP/HTTP collector that services export traces and metrics to; without it /metrics is all there is."""
+    sandbox_otlp_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_SANDBOX_OTLP_ENDPOINT")] = None
+    """One that agents in sandboxes may export to; without it a sandbox speaks to the broker only."""
 
     max_sandboxes: Annotated[int, Env("SANDHERD_MAX_SANDBOXES"), Field(ge=1)] = 8
     """How many sandboxes may live at once."""
@@ -77,6 +80,8 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
     """Where sandboxes find the broker that run elsewhere than on this host; nothing: where the services find it."""
     sandbox_memory_gb: Annotated[float, Env("SANDBOX_MEMORY_GB"), Field(ge=0.0625, le=64)] = 2
     """The memory of a sandbox whose limits are not given."""
+    sandbox_cores: Annotated[float | None, Env("SANDBOX_CPU"), Field(ge=0.05, le=256)] = None
+    """The cores of a sandbox whose limits do not name any; nothing: as many as its runtime gives."""
     caps: Annotated[Limits, Env("SANDHERD_CAPS")] = Limits(
         memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
     )
@@ -130,6 +135,15 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """How many events are stored in one transaction at the most."""
+
+    subscriptions_per_project: Annotated[
+        int, Env("SANDHERD_SUBSCRIPTIONS_PER_PROJECT"), Field(ge=0, le=len(PLACES))
+    ] = 8
+    """How many durable subscriptions a project may have; see docs/subscribe.md."""
+    subscription_ack_wait: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_ACK_WAIT")] = 30
+    """An event that a subscriber has not acknowledged for so long is given again."""
+    subscription_idle: Annotated[Positive, Env("SANDHERD_SUBSCRIPTION_IDLE")] = 604_800
+    """A subscription from which nothing was taken for so long is gone."""
 
     @field_validator("profiles", mode="after")
     @classmethod

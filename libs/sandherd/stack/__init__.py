@@ -1,6 +1,7 @@
 """Everything on one machine: an embedded broker and database, and the services as processes."""
 
-from sandherd.stack.control import Ended, PartStatus, StackFailedError, StackStatus, down, status, up
+from sandherd.stack.control import Ended, StackFailedError, StackStatus, down, status, up
 from sandherd.stack.home import Phase
+from sandherd.stack.looking import PartStatus
 
 __all__ = ["Ended", "PartStatus", "Phase", "StackFailedError", "StackStatus", "down", "status", "up"]

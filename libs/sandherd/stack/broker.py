@@ -1,10 +1,10 @@
-"""A whole broker for one herd: identity, nats-server, streams and credentials, in one directory.
+"""A whole broker for one herd: identity, one nats-server or three, streams and credentials, in one directory.
 
 The local stack runs on it, and so does every test that needs a real broker.
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -34,43 +34,57 @@ from sandherd.bus.setting_up import INBOX, PROVISIONER
 from sandherd.bus.together import together
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
+from sandherd.stack import cluster
 from sandherd.stack.child import Child, ChildFailedError
-from sandherd.stack.nats import NatsServer, held_token
+from sandherd.stack.nats import Membership, NatsServer
 
 DEFAULT_PROJECT = "default"
 
 
 class Broker:
-    """One herd's broker in `home`: `identity/`, `creds/` and `nats/`. Use it as an async context manager."""
+    """One herd's broker in `home`: `identity/`, `creds/` and `nats/`. Use it as an async context manager.
 
-    def __init__(self, home: Path, *, port: int = 0, linked: bool = True) -> None:
+    Of three servers each has a directory of its own, `nats-1/` and so on, and every stream is kept by all of them.
+    """
+
+    def __init__(
+        self, home: Path, *, port: int = 0, linked: bool = True, size: int | None = None, ports: Sequence[int] = ()
+    ) -> None:
+        """`size` is how many servers; without it as many as the herd was made with. Raises `SizeError`."""
         self.home = home
         self.identity = Identity(home / "identity")
-        self._port = port
+        self.size = cluster.size_for(home, size)
+        self._directories = cluster.directories(home, self.size)
+        self._ports = [*(ports or [port]), *[0] * self.size]
         self._linked = linked
-        self._server: NatsServer | None = None
+        self.servers: list[NatsServer] = []
 
     @property
     def nats(self) -> NatsServer:
-        """The server. Raises `RuntimeError` before `initialise`."""
-        if self._server is None:
+        """The server, or the first of them. Raises `RuntimeError` before `initialise`."""
+        if not self.servers:
             raise RuntimeError("the broker is not initialised")
-        return self._server
+        return self.servers[0]
 
     @property
     def child(self) -> Child:
-        """The server's process."""
+        """The (first) server's process."""
         return self.nats.child
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
-        return self.nats.url
+        """Where clients connect: every server, between commas."""
+        return ",".join(server.url for server in self.servers or [self.nats])
 
     @property
     def spawner_identity(self) -> Path:
         """The directory of the spawner's signing keys (`SANDHERD_IDENTITY_DIR`)."""
         return self.identity.spawner
+
+    @property
+    def watcher(self) -> Path:
+        """The credential with which servers are asked how they are."""
+        return self.identity.root / cluster.WATCHER
 
     def initialise(self) -> None:
         """Make keys, tokens and credentials that are not there yet, and bring them up to this version's rights."""
@@ -79,23 +93,30 @@ class Broker:
             self.credentials(service)
         self.credentials(Principal.OPERATOR)
         self.credentials(Principal.CLIENT)
-        self._server = NatsServer(
-            self.home / "nats",
-            self._tokens,
-            port=self._port,
-            log=self.home / "logs" / "nats.log",
-            linked=self._linked,
-        )
+        password = ""
+        if self.size > 1:
+            password = cluster.route_password(self.identity.root / "routes.password")
+            write_secret(self.watcher, Registrar(self.identity).mint_watcher())
+        places = zip(self._directories, cluster.memberships(self.size, password), self._ports, strict=False)
+        self.servers = [self._server(directory, membership, port) for directory, membership, port in places]
+
+    def _server(self, directory: Path, membership: Membership | None, port: int) -> NatsServer:
+        log = self.home / "logs" / f"{directory.name}.log"
+        return NatsServer(directory, self._tokens, port=port, log=log, linked=self._linked, membership=membership)
 
     def _tokens(self) -> BrokerTokens:
-        held = held_token(self.home / "nats", self.identity.root_key("sandboxes").public)
+        held = cluster.newest_token(self._directories, self.identity.root_key("sandboxes").public)
         return self.identity.tokens(held, int(time.time()))
 
     async def start(self) -> None:
-        """Start the server and provision it. Raises `ChildFailedError`."""
-        if self._server is None:
+        """Start what does not run and provision it. Raises `ChildFailedError`."""
+        if not self.servers:
             self.initialise()
-        await self.nats.start()
+        await cluster.each(server.start() for server in self.servers)
+        await self.prepare()
+
+    async def prepare(self) -> None:
+        """Provision the servers, which have just been started. Raises `ChildFailedError`."""
         try:
             await together(self.provision(), self._watch_end())
         except (BusError, ProvisionError, nats.errors.Error) as error:
@@ -103,25 +124,24 @@ class Broker:
 
     async def _watch_end(self) -> None:
         """Whoever provisions would wait for a server that has ended until its patience is over."""
-        await self.child.gone()
-        raise ChildFailedError(f"nats-server ended with status {self.child.status} while it was being provisioned")
+        await together(*(cluster.ended_early(server.child) for server in self.servers))
 
     async def stop(self) -> None:
-        """End the server in order."""
-        await self.nats.stop()
+        """End every server in order."""
+        await cluster.each(server.stop() for server in self.servers)
 
     async def kill(self) -> None:
-        """End the server at once (SIGKILL)."""
-        await self.nats.kill()
+        """End every server at once (SIGKILL)."""
+        await cluster.each(server.kill() for server in self.servers)
 
     async def restart(self) -> None:
-        """Start the server again on the same port and data."""
-        await self.nats.restart()
+        """Start every server again on the same port and data."""
+        await cluster.each(server.restart() for server in self.servers)
 
     async def provision(self) -> None:
         """Make streams, consumers and buckets, or bring them up to this version."""
         async with self.provisioner() as jetstream:
-            await provision(jetstream)
+            await cluster.patiently(lambda: provision(jetstream, self.size), self.size)
 
     @asynccontextmanager
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:

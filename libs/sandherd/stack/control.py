@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.settings import CONFIG_VARIABLE
+from sandherd.stack.cluster import SizeError, size_for
 from sandherd.stack.home import (
     STOP_SECONDS,
     Home,
@@ -22,27 +23,22 @@ from sandherd.stack.home import (
     record_of,
 )
 from sandherd.stack.leftovers import end, end_with_sandboxes
-from sandherd.stack.readiness import ask_ready
+from sandherd.stack.looking import PartStatus, look_at_all
 
 _POLL: Final = 0.03
 _LAST_LINES: Final = 20
 
 
 class StackFailedError(Exception):
-    """The stack did not start; the message says what is wrong and where the logs are."""
+    """The stack did not start; the message says what is wrong and where the logs are, `remedy` what helps."""
+
+    remedy = "end what is left with `sandherd down`, then try again"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartStatus:
-    """One process of the stack. `detail` is what its `/readyz` says; broker and database are ready while they run."""
+class OtherSizeError(StackFailedError):
+    """The herd of this home was made with another number of nats-servers."""
 
-    name: str
-    pid: int | None
-    running: bool
-    ready: bool
-    restarts: int = 0
-    http: str | None = None
-    detail: str = ""
+    remedy = "leave --nats out, or make a herd of another size in another home (`sandherd --home`)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,18 +74,26 @@ class Ended:
         return bool(self.names)
 
 
-async def up(home: Path, *, wait: bool = True, seconds: float = 120, config: Path | None = None) -> StackStatus:
+async def up(
+    home: Path, *, wait: bool = True, seconds: float = 120, config: Path | None = None, nats: int | None = None
+) -> StackStatus:
     """Start the stack of this home, or find that it runs; `wait` until every part is ready.
 
     `config` is the settings file of every part; without it, the one that `SANDHERD_CONFIG` names, or that of a stack
     that was not ended by `down`, if there is one.
 
+    `nats` is how many nats-servers there are to be: 1 or 3; without it as many as there were, and one at first.
+
     What runs goes on when the caller ends. Raises `StackFailedError`.
     """
     place = Home(home.resolve())
+    try:
+        servers = size_for(place.path, nats)
+    except SizeError as error:
+        raise OtherSizeError(str(error)) from None
     supervisor = _running(place)
     if supervisor is None:
-        supervisor = _start_supervisor(place, config)
+        supervisor = _start_supervisor(place, config, servers)
     if not wait:
         return await status(home)
     try:
@@ -125,14 +129,14 @@ async def status(home: Path) -> StackStatus:
     if record is None:
         return StackStatus(home=place.path, phase=Phase.STOPPED)
     supervised = record.supervisor.alive
-    parts = await asyncio.gather(*(_look_at(name, process) for name, process in record.processes.items()))
+    parts = await look_at_all(place, record)
     return StackStatus(
         home=place.path,
         phase=phase_of(record.phase, parts, supervised=supervised),
         supervisor_pid=record.supervisor.pid if supervised else None,
         nats_url=record.nats_url,
         database_url=record.database_url,
-        parts=tuple(parts),
+        parts=parts,
         error=record.error,
     )
 
@@ -144,23 +148,6 @@ def phase_of(written: Phase, parts: Iterable[PartStatus], *, supervised: bool) -
         left = any(part.running for part in seen)
         return Phase.UNSUPERVISED if left else Phase.FAILED if written is Phase.FAILED else Phase.STOPPED
     return Phase.NOT_READY if written is Phase.READY and not all(part.ready for part in seen) else written
-
-
-async def _look_at(name: str, process: ProcessRecord) -> PartStatus:
-    running = process.alive
-    if process.http is None or not running:
-        ready, detail = running and name in {"nats", "postgres"}, "" if running else "does not run"
-    else:
-        ready, detail = await ask_ready(process.http)
-    return PartStatus(
-        name=name,
-        pid=process.pid if running else None,
-        running=running,
-        ready=ready,
-        restarts=process.restarts,
-        http=process.http,
-        detail=detail,
-    )
 
 
 def _running(home: Home) -> ProcessRecord | None:
@@ -175,11 +162,11 @@ def _surroundings(home: Home, config: Path | None = None) -> dict[str, str]:
     return dict(os.environ) | ({CONFIG_VARIABLE: str(found.absolute())} if found else {})
 
 
-def _start_supervisor(home: Home, config: Path | None) -> ProcessRecord:
+def _start_supervisor(home: Home, config: Path | None, servers: int) -> ProcessRecord:
     home.make()
     with (home.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path)],
+            [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path), str(servers)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

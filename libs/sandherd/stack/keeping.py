@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from typing import Final, Protocol
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
 
 from sandherd.stack.child import Child, ChildFailedError
 from sandherd.telemetry import logs
@@ -21,7 +22,7 @@ class Part(Protocol):
     def child(self) -> Child:
         """Its process."""
 
-    async def start(self) -> None:
+    def start(self) -> Coroutine[Any, Any, None]:
         """Start it. Raises `ChildFailedError`."""
 
     async def stop(self) -> None:

@@ -8,11 +8,11 @@ from typing import Final
 
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.child import ended
+from sandherd.stack.cluster import is_broker
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, read_record
 from sandherd.stack.sandboxes import end_sandboxes
 
 _SPAWNER: Final = frozenset({Principal.SPAWNER.value})
-_FOUNDATION: Final = frozenset({"nats", "postgres"})
 _GRACE: Final = 10.0
 _SIGNALS: Final = {"postgres": signal.SIGINT}
 """How each is asked to end; SIGTERM would have Postgres wait for its clients."""
@@ -24,8 +24,9 @@ async def end_leftovers(home: Home) -> list[str]:
     Sandboxes live on: the next spawner finds them.
     """
     left = _left(read_record(home))
-    await _end_all(left, left.keys() - _FOUNDATION)
-    await _end_all(left, left.keys() & _FOUNDATION)
+    foundation = {name for name in left if name == "postgres" or is_broker(name)}
+    await _end_all(left, left.keys() - foundation)
+    await _end_all(left, foundation)
     return list(left)
 
 

@@ -6,15 +6,21 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from sandherd.bus.identity import BrokerTokens
 from sandherd.bus.identity.serving import LIMITS, keeping, operator_mode
 from sandherd.stack.child import Child, Command
 
+CLUSTER: Final = "sandherd"
+_HOST: Final = "127.0.0.1"
+_ROUTE: Final = "route"
+_COMPARED_EVERY: Final = "10s"
+"""A server of a cluster that was away learns so soon what accounts have become, if it was not told at its start."""
 _READY_SECONDS: Final = 20.0
 _ANY_PORT: Final = -1
 _GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -23,8 +29,34 @@ _LOWEST: Final = 12_000
 _TRIES: Final = 64
 
 
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """A server's place in a cluster: its name there, where the routes of each come in, and what opens them.
+
+    The name stays the server's for ever: by it the others know what is on its disk.
+    """
+
+    name: str
+    route: int
+    others: tuple[int, ...]
+    password: str = field(repr=False)
+
+    def config(self) -> dict[str, Any]:
+        """The part of a server's configuration that says this."""
+        return {
+            "name": CLUSTER,
+            "listen": f"{_HOST}:{self.route}",
+            "authorization": {"user": _ROUTE, "password": self.password, "timeout": 2},
+            "routes": [f"nats-route://{_ROUTE}:{self.password}@{_HOST}:{port}" for port in self.others],
+            # Clients are given every address; what a server would tell them is right on this machine only.
+            "no_advertise": True,
+            # They are close, and what they say is not secret to one another: three streams of it to each are no gain.
+            "pool_size": 1,
+        }
+
+
 class NatsServer:
-    """One broker. Use it as an async context manager, or call `start` and `stop`.
+    """One server. Use it as an async context manager, or call `start` and `stop`.
 
     `directory` holds `nats.conf`, `data/` and `nats.log`. A port of 0 takes a free one, and keeps it when the server
     is started again. `tokens` is asked at each start: the account's token changes with every revocation.
@@ -38,9 +70,11 @@ class NatsServer:
         port: int = 0,
         log: Path | None = None,
         linked: bool = True,
+        membership: Membership | None = None,
     ) -> None:
         self.directory = directory
         self.port = port
+        self.membership = membership
         self._tokens = tokens
         self._ports = directory / "ports"
         self._config = directory / "nats.conf"
@@ -48,9 +82,14 @@ class NatsServer:
         self.child = Child(Command(arguments=arguments, log=log or directory / "nats.log", linked=linked))
 
     @property
+    def name(self) -> str:
+        """What it is called as a part of a stack."""
+        return self.directory.name
+
+    @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{_HOST}:{self.port}"
 
     async def start(self) -> None:
         """Start it and wait until it takes connections. Raises `ChildFailedError` with its log if it does not."""
@@ -98,14 +137,16 @@ class NatsServer:
         return False
 
     def _write_config(self) -> str:
+        of_cluster = {"cluster": self.membership.config()} if self.membership else {}
         config = {
-            "server_name": "sandherd",
-            "host": "127.0.0.1",
+            "server_name": self.membership.name if self.membership else CLUSTER,
+            "host": _HOST,
             "port": self.port or quiet_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             **operator_mode(self._tokens()),
-            **keeping(str(self.directory), "data"),
+            **keeping(str(self.directory), "data", compared=_COMPARED_EVERY if self.membership else None),
             **LIMITS,
+            **of_cluster,
         }
         # NATS's configuration language reads JSON.
         return json.dumps(config, indent=2) + "\n"
@@ -116,13 +157,22 @@ def quiet_port() -> int:
 
     Such a connection could lie on it for hours, while the server is to be started again.
     """
-    for port in random.sample(range(_LOWEST, _first_given()), _TRIES):
-        with socket.socket() as probe:
+    return next(iter(quiet_ports(1)), 0)
+
+
+def quiet_ports(count: int) -> list[int]:
+    """So many of them, each another one; fewer if no more are found."""
+    found: list[int] = []
+    with ExitStack() as held:
+        for port in random.sample(range(_LOWEST, _first_given()), _TRIES):
+            probe = held.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-    return 0
+                probe.bind((_HOST, port))
+                found.append(port)
+            if len(found) == count:
+                break
+    return found
 
 
 def _first_given() -> int:
@@ -131,12 +181,6 @@ def _first_given() -> int:
         return max(int(_GIVEN.read_text().split()[0]), _LOWEST + _TRIES)
     except (OSError, ValueError, IndexError):
         return _USUALLY_FIRST
-
-
-def held_token(directory: Path, account: str) -> str | None:
-    """The account's token as the broker in this directory keeps it, or None if it has none yet."""
-    path = directory / "jwt" / f"{account}.jwt"
-    return path.read_text() if path.exists() else None
 
 
 def find_binary() -> str:

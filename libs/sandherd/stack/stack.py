@@ -3,10 +3,10 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from sandherd.bus.permissions import SERVICES
@@ -14,6 +14,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import CONFIG_VARIABLE, load
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import ChildFailedError
+from sandherd.stack.cluster import each
 from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of, write_context
 from sandherd.stack.keeping import Keeper, Part
 from sandherd.stack.postgres import PostgresServer
@@ -36,10 +37,17 @@ class Stack:
     """
 
     def __init__(
-        self, home: Path, *, linked: bool = True, outer: Mapping[str, str] | None = None, durable: bool = True
+        self,
+        home: Path,
+        *,
+        linked: bool = True,
+        outer: Mapping[str, str] | None = None,
+        durable: bool = True,
+        servers: int | None = None,
     ) -> None:
+        """`servers` is how many nats-servers; without it as many as before, or one. Raises `SizeError`."""
         self.home = Home(home.resolve())
-        self.broker = Broker(self.home.path, port=_last_port(self.home), linked=linked)
+        self.broker = Broker(self.home.path, ports=_last_ports(self.home), linked=linked, size=servers)
         self.postgres = PostgresServer(
             self.home.path / "postgres", log=self.home.logs / "postgres.log", durable=durable, linked=linked
         )
@@ -149,16 +157,22 @@ class Stack:
         await asyncio.gather(*(part.stop() for part in parts if part.child.alive))
 
     async def _start_broker(self) -> None:
-        await self._start_part("nats", self.broker)
+        if self.broker.size == 1:
+            await self._start_part("nats", self.broker)
+            return
+        # Each is kept alive for itself: one that ends is started again among the others, which go on.
+        await each([self._start_part(server.name, server) for server in self.broker.servers])
+        await self.broker.prepare()
 
     async def _start_database(self) -> None:
         await self._start_part("postgres", self.postgres)
         await self.postgres.create_database(DATABASE)
 
-    async def _start_part(self, name: str, part: Part) -> None:
+    def _start_part(self, name: str, part: Part) -> Coroutine[Any, Any, None]:
+        """Kept from now on, and started when it is waited for."""
         self._keepers[name] = Keeper(name, part)
         part.child.started = self._on_started
-        await part.start()
+        return part.start()
 
     def _on_started(self) -> None:
         self.changed()
@@ -191,9 +205,13 @@ class Stack:
         )
 
 
-def _last_port(home: Home) -> int:
-    """The broker's port of the last time, if it is free: what clients remember goes on being right. Else 0."""
-    port = urlsplit(str(read_context(home).get("nats_url", ""))).port or 0
+def _last_ports(home: Home) -> list[int]:
+    """The broker's ports of the last time: what clients remember goes on being right. One that is taken is 0."""
+    addresses = str(read_context(home).get("nats_url", "")).split(",")
+    return [_if_free(urlsplit(address).port or 0) for address in addresses]
+
+
+def _if_free(port: int) -> int:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

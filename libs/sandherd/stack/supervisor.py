@@ -1,6 +1,6 @@
 """The process that holds a stack: it starts everything, keeps it alive, and ends it in order on SIGTERM.
 
-    python -m sandherd.stack.supervisor HOME
+    python -m sandherd.stack.supervisor HOME [SERVERS]
 
 It holds a lock for as long as it lives, so that there is one for each home; and it writes down what it started, so
 that the next one can end what a killed one left behind.
@@ -18,6 +18,7 @@ from typing import Final
 
 from sandherd.contracts.errors import ContractError
 from sandherd.stack.child import ChildFailedError
+from sandherd.stack.cluster import SizeError
 from sandherd.stack.home import Home, Phase, StackRecord, ourselves, write_record
 from sandherd.stack.leftovers import end_leftovers
 from sandherd.stack.rotation import rotate
@@ -35,8 +36,9 @@ class AlreadyRunningError(Exception):
 class Supervisor:
     """One stack, from its first process to its last."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, servers: int | None = None) -> None:
         self._home = Home(home.resolve())
+        self._servers = servers
         self._us = ourselves()
         self._phase = Phase.STARTING
         self._error: str | None = "ended by an error of its own; see supervisor.log"
@@ -47,7 +49,7 @@ class Supervisor:
         self._home.make()
         with _locked(self._home):
             await end_leftovers(self._home)
-            self._stack = Stack(self._home.path, linked=False)
+            self._stack = Stack(self._home.path, linked=False, servers=self._servers)
             self._stack.changed = self._note
             running = asyncio.create_task(self._hold())
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,7 +90,7 @@ class Supervisor:
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        _log.info(phase.value, home=str(self._home.path))
+        _log.info("phase", phase=phase, home=str(self._home.path))
         self._write_down()
 
     def _note(self) -> None:
@@ -128,12 +130,12 @@ def _locked(home: Home) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The program; its exit status."""
-    (home,) = sys.argv[1:] if arguments is None else arguments
+    home, *servers = sys.argv[1:] if arguments is None else arguments
     logs.configure("supervisor", "info")
     try:
-        return asyncio.run(Supervisor(Path(home)).run())
-    except AlreadyRunningError as error:
-        _log.error(str(error))
+        return asyncio.run(Supervisor(Path(home), *map(int, servers)).run())
+    except (AlreadyRunningError, SizeError) as error:
+        _log.error("the stack can't go on", error=str(error))
         return 3
 
 

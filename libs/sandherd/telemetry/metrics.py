@@ -1,13 +1,12 @@
 """Every metric, once: its name, kind, unit, meaning and labels. A label is a small enumeration, never an id."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.metrics import MetricWrapperBase
+from sandherd.telemetry import labels as of
+from sandherd.telemetry.labels import Label
 
 
 class Kind(StrEnum):
@@ -18,6 +17,12 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
+_USUAL: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_LONG: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_HOURS: Final = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
+_COUNTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+
+
 @dataclass(frozen=True)
 class Metric:
     """One row of the table."""
@@ -26,97 +31,111 @@ class Metric:
     kind: Kind
     unit: str
     says: str
-    labels: tuple[str, ...] = ()
-    buckets: Sequence[float] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+    labels: tuple[Label, ...] = ()
+    buckets: Sequence[float] = _USUAL
 
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
-METRICS: Final[tuple[Metric, ...]] = (
-    # every service
-    Metric("sandherd_deliveries_total", _C, "1", "Messages handled, by what came of them.", ("consumer", "outcome")),
-    Metric("sandherd_handler_seconds", _H, "s", "How long a handler took.", ("consumer",)),
-    Metric("sandherd_requests_total", _C, "1", "Requests answered, by what came of them.", ("request", "outcome")),
-    Metric("sandherd_request_seconds", _H, "s", "How long an answer took.", ("request",)),
-    Metric("sandherd_dead_letters_total", _C, "1", "Messages put into DEAD.", ("consumer", "code")),
+_EVERY: Final = (
+    Metric("sandherd_deliveries_total", _C, "1", "Messages handled, by what came of them.", (of.CONSUMER, of.DELIVERY)),
+    Metric("sandherd_handler_seconds", _H, "s", "How long a handler took for a message or a batch.", (of.CONSUMER,)),
+    Metric("sandherd_dead_letters_total", _C, "1", "Messages put into DEAD.", (of.CONSUMER, of.CODE)),
+    Metric("sandherd_consumer_pending", _G, "1", "Messages of a consumer not delivered yet.", (of.CONSUMER,)),
+    Metric("sandherd_consumer_unacknowledged", _G, "1", "Messages delivered and not answered yet.", (of.CONSUMER,)),
+    Metric("sandherd_consumer_redelivered", _G, "1", "Of these, those delivered more than once.", (of.CONSUMER,)),
+    Metric("sandherd_requests_total", _C, "1", "Requests answered, by what came of them.", (of.REQUEST, of.ANSWER)),
+    Metric("sandherd_request_seconds", _H, "s", "How long an answer took.", (of.REQUEST,)),
+    Metric("sandherd_connected", _G, "1", "1 while the broker is connected."),
     Metric("sandherd_reconnects_total", _C, "1", "Times the broker connection came back."),
     Metric("sandherd_permission_violations_total", _C, "1", "Times the broker refused a subject to this service."),
-    Metric("sandherd_lease_held", _G, "1", "1 while this replica holds the lease.", ("lease",)),
-    Metric("sandherd_stream_fill_ratio", _G, "1", "How full a stream is: 1 is full.", ("stream",)),
+    Metric("sandherd_lease_held", _G, "1", "1 while this replica holds the lease.", (of.LEASE,)),
+    Metric("sandherd_stream_fill_ratio", _G, "1", "How full a stream is: 1 is full.", (of.KEPT,)),
+    Metric("sandherd_stream_bytes", _G, "By", "What a stream holds, in bytes.", (of.KEPT,)),
+    Metric("sandherd_stream_messages", _G, "1", "What a stream holds, in messages.", (of.KEPT,)),
     Metric("sandherd_ready", _G, "1", "1 while every part that readiness rests on is well."),
-    # spawner
-    Metric("sandherd_tasks", _G, "1", "Tasks in the live bucket, by state.", ("state",)),
-    Metric("sandherd_sandboxes", _G, "1", "Sandboxes in the live bucket, by state.", ("state",)),
-    Metric("sandherd_sandboxes_kept", _G, "1", "Ended sandboxes, put aside with something that could not be said."),
-    Metric("sandherd_spawn_seconds", _H, "s", "From request to the worker's first word.", ("runtime",)),
-    Metric("sandherd_transitions_refused_total", _C, "1", "Changes of state that the table does not allow.", ("kind",)),
-    Metric("sandherd_late_events_total", _C, "1", "Agent events that came too late to change anything.", ("reason",)),
+    Metric("sandherd_exports_total", _C, "1", "Spans and points for the collector.", (of.SIGNAL, of.EXPORT)),
+)
+_SPAWNER: Final = (
+    Metric("sandherd_tasks", _G, "1", "Tasks in the live bucket, by state.", (of.TASK_STATE,)),
+    Metric("sandherd_task_seconds", _H, "s", "From a task's submission to its end.", (of.TASK_END,), _HOURS),
+    Metric("sandherd_task_wait_seconds", _H, "s", "From when a task could begin to its turn.", (of.PRIORITY,), _LONG),
     Metric("sandherd_queue_age_seconds", _G, "s", "How long the task has waited that has waited longest for its turn."),
     Metric("sandherd_schedule_seconds", _H, "s", "How long it took to choose the next task."),
-    Metric("sandherd_task_wait_seconds", _H, "s", "From when a task could begin to its assignment.", ("priority",)),
-    Metric("sandherd_attempts_total", _C, "1", "Attempts that have ended, by what came of them.", ("outcome",)),
-    Metric("sandherd_retries_total", _C, "1", "Attempts that are followed by another, by why.", ("error_type",)),
-    Metric("sandherd_refusals_total", _C, "1", "Commands that were refused for good, by command.", ("command",)),
-    Metric("sandherd_warm_sandboxes", _G, "1", "Sandboxes that are started beforehand, by state.", ("state",)),
-    Metric("sandherd_warm_claims_total", _C, "1", "Claims on them: claimed, empty, or lost to another.", ("outcome",)),
-    Metric("sandherd_orphans_total", _C, "1", "What no record wanted: found, removed.", ("outcome",)),
-    Metric("sandherd_sandboxes_lost_total", _C, "1", "Live sandboxes that their runtime no longer had.", ("runtime",)),
-    Metric("sandherd_execs_total", _C, "1", "Commands asked for: started, refused, unanswered.", ("outcome",)),
+    Metric("sandherd_attempts_total", _C, "1", "Attempts that have ended, by what came of them.", (of.ATTEMPT,)),
+    Metric("sandherd_retries_total", _C, "1", "Attempts that are followed by another, by why.", (of.ERROR_TYPE,)),
+    Metric("sandherd_refusals_total", _C, "1", "Commands that were refused for good, by command.", (of.COMMAND,)),
+    Metric("sandherd_sandboxes", _G, "1", "Sandboxes in the live bucket.", (of.SANDBOX_STATE, of.RUNTIME)),
+    Metric("sandherd_sandboxes_limit", _G, "1", "How many sandboxes may live at once."),
+    Metric("sandherd_sandbox_seconds_total", _C, "s", "Time that sandboxes have lived.", (of.RUNTIME,)),
+    Metric("sandherd_sandboxes_kept", _G, "1", "Ended sandboxes, put aside with something that could not be said."),
+    Metric("sandherd_spawn_seconds", _H, "s", "From request to the worker's first word.", (of.RUNTIME,), _LONG),
+    Metric("sandherd_sandboxes_lost_total", _C, "1", "Live sandboxes that their runtime no longer had.", (of.RUNTIME,)),
+    Metric("sandherd_orphans_total", _C, "1", "What no record wanted: found, removed.", (of.ORPHAN,)),
+    Metric("sandherd_warm_sandboxes", _G, "1", "Sandboxes that are started beforehand, by state.", (of.WARM,)),
+    Metric("sandherd_warm_claims_total", _C, "1", "Claims on them: claimed, empty, or lost to another.", (of.CLAIM,)),
+    Metric("sandherd_transitions_refused_total", _C, "1", "Changes that no table of states allows.", (of.STATE_KIND,)),
+    Metric("sandherd_late_events_total", _C, "1", "Agent events too late to change anything.", (of.LATE_REASON,)),
+    Metric("sandherd_execs_total", _C, "1", "Commands asked for: started, refused, unanswered.", (of.EXEC,)),
     Metric("sandherd_uploaded_bytes_total", _C, "By", "Bytes put into sandboxes."),
     Metric("sandherd_downloaded_bytes_total", _C, "By", "Bytes taken out of sandboxes."),
-    # event-ingest
-    Metric("sandherd_ingest_stored_total", _C, "1", "Events stored."),
+)
+_INGEST: Final = (
+    Metric("sandherd_ingest_received_total", _C, "1", "Events handed over by the broker, again ones included."),
+    Metric("sandherd_ingest_stored_total", _C, "1", "Events stored, by type.", (of.EVENT,)),
     Metric("sandherd_ingest_duplicates_total", _C, "1", "Events that were stored already, and were not stored again."),
+    Metric("sandherd_ingest_batch_events", _H, "1", "Events in a batch.", (), _COUNTS),
     Metric("sandherd_ingest_lag_messages", _G, "1", "Events in the stream that are not stored yet."),
     Metric("sandherd_ingest_lag_seconds", _H, "s", "From the broker's time of an event to its commit."),
-    Metric("sandherd_room_given_bytes_total", _C, "By", "Bytes taken out of streams before they refuse.", ("stream",)),
-    # message-relay
-    Metric("sandherd_messages_total", _C, "1", "Messages to agents, by state reached.", ("state",)),
-    Metric("sandherd_approvals_total", _C, "1", "Requests for a person's leave, by state reached.", ("state",)),
+    Metric("sandherd_ingest_oldest_seconds", _G, "s", "How long the oldest event waits that is not stored; 0: none."),
+    Metric("sandherd_ingest_gaps", _G, "1", "Events that are missing in the history, by the numbers of their sources."),
+    Metric("sandherd_room_given_bytes_total", _C, "By", "Bytes taken out of streams before they refuse.", (of.ROOM,)),
+    Metric("sandherd_tokens_total", _C, "1", "Tokens that agents have used.", (of.TOKEN,)),
+    Metric("sandherd_cost_micro_usd_total", _C, "1", "What agents have cost, in millionths of a US dollar."),
+    Metric("sandherd_model_call_seconds", _H, "s", "How long a model took to answer.", (), _LONG),
+    Metric("sandherd_tool_call_seconds", _H, "s", "How long a tool of an agent took.", (), _LONG),
+    Metric("sandherd_turn_seconds", _H, "s", "How long an agent took for a turn.", (), _HOURS),
+    Metric("sandherd_spans_spared_total", _C, "1", "Spans of calls that were not told, as there were too many."),
+)
+_RELAY: Final = (
+    Metric("sandherd_messages_total", _C, "1", "Messages to agents, by state reached.", (of.MESSAGE_STATE,)),
     Metric("sandherd_message_delivery_seconds", _H, "s", "From the command to the worker's receipt."),
-    # monitor
+    Metric("sandherd_approvals_total", _C, "1", "Requests for a person's leave, by state.", (of.APPROVAL_STATE,)),
+)
+_MONITOR: Final = (
     Metric("sandherd_watched_sandboxes", _G, "1", "Sandboxes under watch."),
-    Metric("sandherd_findings_total", _C, "1", "What the rules found.", ("rule",)),
-    Metric("sandherd_interventions_total", _C, "1", "Steerings, by what came of them.", ("rule", "outcome")),
     Metric("sandherd_heartbeat_age_seconds", _G, "s", "Age of the oldest last word of a live sandbox."),
+    Metric("sandherd_spool_events", _G, "1", "Events on the disks of live sandboxes that the broker has not taken."),
+    Metric("sandherd_spool_deepest_events", _G, "1", "The same for the sandbox that has most."),
+    Metric("sandherd_calls_in_flight", _G, "1", "Calls of live agents that have no answer yet."),
+    Metric("sandherd_monitor_lag_messages", _G, "1", "Events in the stream that the monitor has not read yet."),
+    Metric("sandherd_findings_total", _C, "1", "What the rules found.", (of.FINDING,)),
+    Metric("sandherd_steerings_total", _C, "1", "Steerings that were decided.", (of.STEERING,)),
+    Metric("sandherd_interventions_total", _C, "1", "Steerings, by what came of them.", (of.STEERING, of.STEERED)),
 )
 
+GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
+    "every service": _EVERY,
+    "spawner": _SPAWNER,
+    "event-ingest": _INGEST,
+    "message-relay": _RELAY,
+    "monitor": _MONITOR,
+}
+"""Which service shows what. A gauge that only the holder of a lease knows is shown by no other replica."""
+
+METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
-
-class Meters:
-    """The metrics of one process. A name or label that is not in the table raises `KeyError` or `ValueError`."""
-
-    def __init__(self, registry: "CollectorRegistry") -> None:
-        self._registry = registry
-        self._made: dict[str, MetricWrapperBase] = {}
-
-    def count(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add to a counter."""
-        self._labelled(name, labels).inc(amount)  # type: ignore[attr-defined]  # a counter, by the table
-
-    def set(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge."""
-        self._labelled(name, labels).set(value)  # type: ignore[attr-defined]  # a gauge, by the table
-
-    def observe(self, name: str, value: float, **labels: str) -> None:
-        """Add an observation to a histogram."""
-        self._labelled(name, labels).observe(value)  # type: ignore[attr-defined]  # a histogram, by the table
-
-    def _labelled(self, name: str, labels: dict[str, str]) -> "MetricWrapperBase":
-        meter = self._made.get(name) or self._make(name)
-        return meter.labels(**labels) if labels else meter
-
-    def _make(self, name: str) -> "MetricWrapperBase":
-        from prometheus_client import Counter, Gauge, Histogram
-
-        row = BY_NAME[name]
-        meter: MetricWrapperBase
-        if row.kind is Kind.HISTOGRAM:
-            meter = Histogram(name, row.says, row.labels, registry=self._registry, buckets=row.buckets)
-        else:
-            meter = (Counter if row.kind is Kind.COUNTER else Gauge)(
-                name, row.says, row.labels, registry=self._registry
-            )
-        self._made[name] = meter
-        return meter
+BORROWED: Final = (
+    "process_virtual_memory_bytes",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_cpu_seconds_total",
+    "process_open_fds",
+    "process_max_fds",
+    "python_info",
+    "python_gc_objects_collected_total",
+    "python_gc_objects_uncollectable_total",
+    "python_gc_collections_total",
+)
+"""What every Python program that speaks to Prometheus shows; made by prometheus-client."""

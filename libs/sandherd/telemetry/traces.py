@@ -1,49 +1,22 @@
 """Traces: W3C trace context on every envelope, and spans where a collector is set."""
 
-import re
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags, TraceState
-from opentelemetry.util.types import AttributeValue
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from sandherd.telemetry import logs
+from sandherd.telemetry import spans, traceparents
+from sandherd.telemetry.spans import SpanRow, Values
 
-_TRACEPARENT: Final = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
-_log: Final = logs.get("traces")
-
-
-def configure(service: str, endpoint: str | None) -> None:
-    """Export this process's spans to an OTLP/HTTP collector, if there is one. One that is down costs nothing."""
-    if not endpoint:
-        return
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    provider = TracerProvider(resource=Resource.create({"service.name": f"sandherd-{service}"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")))
-    trace.set_tracer_provider(provider)
-    _log.info("traces are exported")
-
-
-def flush() -> None:
-    """Send what is left; before the process ends."""
-    provider = trace.get_tracer_provider()
-    shutdown = getattr(provider, "shutdown", None)
-    if shutdown is not None:
-        shutdown()
-
-
-def new_traceparent() -> str:
-    """A new trace, for where none has begun (W3C Trace Context, level 1)."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+_KINDS: Final = {kind: SpanKind[kind.name] for kind in spans.Kind}
+given_context: Final[ContextVar[traceparents.Context | None]] = ContextVar("given_context", default=None)
+"""The numbers that the next span gets, if they are not chance; `exporting` gives them out."""
 
 
 def current_traceparent() -> str | None:
@@ -54,23 +27,54 @@ def current_traceparent() -> str | None:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
+@lru_cache(maxsize=2)
+def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
+    """Kept: to ask for it anew costs a third of a span."""
+    return provider.get_tracer("sandherd")
+
+
+def _tracer() -> trace.Tracer:
+    return _tracer_of(trace.get_tracer_provider())
+
+
+def is_exported() -> bool:
+    """Whether anybody takes spans: if not, one need not be made."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 @contextmanager
-def span(name: str, traceparent: str | None = None, **attributes: AttributeValue) -> Iterator[Span]:
+def span(row: SpanRow, traceparent: str | None = None, values: Values | None = None) -> Iterator[Span]:
     """A span that goes on with the trace in `traceparent`, or with this task's own."""
-    context = _remote(traceparent)
-    tracer = trace.get_tracer("sandherd")
-    with tracer.start_as_current_span(name, context=context, attributes=attributes) as started:
+    said = values or {}
+    with _tracer().start_as_current_span(
+        row.named(said), context=_remote(traceparent), kind=_KINDS[row.kind], attributes=row.attributes_of(said)
+    ) as started:
         yield started
 
 
-def record(name: str, traceparent: str | None, begun: datetime, ended: datetime, **attributes: AttributeValue) -> None:
-    """A span of something that went on elsewhere, between two times.
+def record(
+    row: SpanRow, traceparent: str | None, begun: datetime, ended: datetime, values: Values, *, own: str | None = None
+) -> None:
+    """A span of something that went on elsewhere or long ago, between two times.
 
     A sandbox speaks to nobody but the broker, so what its worker did is told to the collector by the service that
-    hears of it.
+    hears of it. `own` is the number that it was to have, where others have named it already.
     """
-    tracer = trace.get_tracer("sandherd")
-    told = tracer.start_span(name, _remote(traceparent), attributes=attributes, start_time=_nanoseconds(begun))
+    if not is_exported():
+        return
+    token = given_context.set(traceparents.read(own))
+    try:
+        told = _tracer().start_span(
+            row.named(values),
+            _remote(traceparent) or Context(),
+            kind=_KINDS[row.kind],
+            attributes=row.attributes_of(values),
+            start_time=_nanoseconds(begun),
+        )
+    finally:
+        given_context.reset(token)
+    if values.get(spans.ERROR_TYPE) is not None:
+        told.set_status(Status(StatusCode.ERROR))
     told.end(_nanoseconds(max(begun, ended)))
 
 
@@ -79,9 +83,8 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 def _remote(traceparent: str | None) -> Context | None:
-    match = _TRACEPARENT.match(traceparent or "")
-    if match is None:
+    found = traceparents.read(traceparent)
+    if found is None:
         return None
-    trace_id, span_id, flags = (int(group, 16) for group in match.groups())
-    context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags), trace_state=TraceState())
+    context = SpanContext(found.trace, found.span, is_remote=True, trace_flags=TraceFlags(found.flags))
     return trace.set_span_in_context(NonRecordingSpan(context))

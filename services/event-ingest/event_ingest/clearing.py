@@ -39,6 +39,7 @@ class Clearing:
     async def run(self) -> None:
         """Give room whenever the lease is held and a stream is nearly full. Runs until cancelled."""
         self._service.health.add(LEASE, self._lease.problem)
+        self._service.meters.watch("sandherd_lease_held", lambda: self._lease.held, lease=LEASE)
         await together(self._lease.keep(), self._clear_while_held())
 
     async def _clear_while_held(self) -> None:

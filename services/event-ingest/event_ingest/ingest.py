@@ -1,22 +1,29 @@
 """From the stream into the history: what is delivered is read, stored, and answered for, message by message."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from event_ingest.agents import Agents
 from event_ingest.database import Database, DatabaseAwayError, fault_of
-from event_ingest.rows import Batch
+from event_ingest.rows import TYPE, Batch
 from event_ingest.storing import Stored, store
 from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.errors import ContractError
-from sandherd.telemetry import logs, traces
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry import logs, spans, traces
+from sandherd.telemetry.meters import Meters
 
 CONSUMER: Final = "event-ingest"
 PATIENCE: Final = 4.0
 """How long a batch waits for the database before it is given back; under half of the consumer's `ack_wait`."""
 AGAIN_AFTER: Final = 1.0
-_MILESTONES: Final = frozenset({"task.submitted", "sandbox.spawned", "task.running", "task.completed", "task.failed"})
+_MILESTONES: Final = frozenset(
+    {
+        *("task.submitted", "sandbox.spawned", "task.running"),
+        *("task.completed", "task.failed", "task.cancelled", "sandbox.terminated", "sandbox.failed"),
+    }
+)
 """The events whose storing is shown in their trace: a span for each event would cost more than storing it."""
 _log: Final = logs.get("ingest")
 
@@ -27,6 +34,7 @@ class Ingest:
     def __init__(self, database: Database, meters: Meters) -> None:
         self._database = database
         self._meters = meters
+        self._agents = Agents(meters)
 
     async def handle(self, deliveries: list[Delivery]) -> Sequence[Outcome]:
         """Store a batch; an outcome for each delivery. While the database is away, all are asked for again."""
@@ -38,7 +46,8 @@ class Ingest:
             return [_again(outcome, str(error)) for outcome in outcomes]
         for place, problem in stored.refused.items():
             outcomes[place] = Dead(problem)
-        self._count(stored, deliveries)
+        self._count(stored, batch, deliveries)
+        self._agents.take(event for place, event in batch.told if stored.is_new(place))
         return outcomes
 
     async def handle_one(self, delivery: Delivery) -> Outcome:
@@ -68,11 +77,21 @@ class Ingest:
                 raise
             raise DatabaseAwayError(repr(error)) from error
 
-    def _count(self, stored: Stored, deliveries: Sequence[Delivery]) -> None:
-        self._meters.count("sandherd_ingest_stored_total", stored.new)
+    def _count(self, stored: Stored, batch: Batch, deliveries: Sequence[Delivery]) -> None:
+        for event_type, amount in _types(stored, batch).items():
+            self._meters.count("sandherd_ingest_stored_total", amount, type=event_type)
+        self._meters.count("sandherd_ingest_received_total", len(deliveries))
         self._meters.count("sandherd_ingest_duplicates_total", stored.duplicates)
+        self._meters.observe("sandherd_ingest_batch_events", len(deliveries))
         waited = datetime.now(UTC) - min(delivery.at for delivery in deliveries)
         self._meters.observe("sandherd_ingest_lag_seconds", max(0.0, waited.total_seconds()))
+
+
+def _types(stored: Stored, batch: Batch) -> Counter[str]:
+    """How many of each type were new."""
+    if not stored.old and not stored.refused:
+        return Counter(row[TYPE] for row in batch.rows)
+    return Counter(row[TYPE] for place, row in zip(batch.places, batch.rows, strict=True) if stored.is_new(place))
 
 
 def _read_all(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> Batch:
@@ -93,5 +112,11 @@ def _again(outcome: Outcome, reason: str) -> Outcome:
 def _trace(batch: Batch) -> None:
     for event in batch.spoken:
         if event is not None and event.type in _MILESTONES:
-            with traces.span("store event", event.traceparent, type=event.type, project=event.project):
+            values: spans.Values = {
+                spans.TYPE: event.type,
+                spans.PROJECT: event.project,
+                spans.TASK_ID: event.taskid,
+                spans.SANDBOX_ID: event.sandboxid,
+            }
+            with traces.span(spans.STORE, event.traceparent, values):
                 pass

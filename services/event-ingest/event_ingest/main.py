@@ -1,10 +1,8 @@
 """event-ingest: every event into Postgres, once, and answers about the past."""
 
-import asyncio
 import gc
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -12,36 +10,39 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from event_ingest.answers.approvals import answer_approvals
-from event_ingest.answers.auditing import answer_audit, count_unstored
+from event_ingest.answers.auditing import answer_audit
 from event_ingest.answers.dead import answer_dead
 from event_ingest.answers.events import answer_events
 from event_ingest.answers.output import answer_output
 from event_ingest.answers.paging import ROOM_FOR_THE_REST
 from event_ingest.answers.records import answer_sandboxes, answer_tasks
+from event_ingest.answers.subscribing import Subscriptions
 from event_ingest.answers.trajectory import answer_trajectory
 from event_ingest.clearing import Clearing
 from event_ingest.database import Connection, Database
 from event_ingest.ingest import CONSUMER, Ingest
+from event_ingest.measuring import Measures
 from event_ingest.schema import Schema
 from sandherd.bus.service import Asked, Service, serve
-from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import (
     AskApprovals,
     AskAudit,
     AskDead,
     AskEvents,
     AskOutput,
+    AskSubscriptions,
     AskTrajectory,
     PastSandboxes,
     PastTasks,
     Request,
+    Subscribe,
+    Unsubscribe,
 )
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 
 IN_FLIGHT: Final = 2
 """Batches at a time: one is read while another is being stored."""
-_LAG_EVERY: Final = 5.0
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 Question = Callable[[Connection, Any, str, int], Awaitable[AnswerT]]
@@ -54,12 +55,13 @@ def compose(settings: Settings) -> Service:
     ingest = Ingest(database, service.meters)
     service.health.add("postgres", database.problem)
     service.background("database", database.keep)
-    service.background("lag", lambda: _watch_lag(service))
+    service.background("measures", Measures(service, database).run)
     service.background("room", Clearing(service).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.requeues({"EVENTS": ingest.handle_one})
     _answer_from_history(service, database)
     _answer_from_streams(service, database)
+    _answer_subscribers(service)
     return service
 
 
@@ -98,16 +100,16 @@ def _answer_from_streams(service: Service, database: Database) -> None:
     service.answer(AskDead, dead)
 
 
+def _answer_subscribers(service: Service) -> None:
+    subscriptions = Subscriptions(service)
+    service.answer(AskSubscriptions, subscriptions.answer_list)
+    service.answer(Subscribe, subscriptions.answer_subscribe)
+    service.answer(Unsubscribe, subscriptions.answer_unsubscribe)
+
+
 def _room(service: Service) -> int:
     """How many bytes of rows an answer may hold: the broker takes no larger message."""
     return service.bus.client.max_payload - ROOM_FOR_THE_REST
-
-
-async def _watch_lag(service: Service) -> None:
-    while True:
-        with suppress(ContractError):  # the broker is away, which /readyz says; the gauge keeps its last value
-            service.meters.set("sandherd_ingest_lag_messages", await count_unstored(service.bus))
-        await asyncio.sleep(_LAG_EVERY)
 
 
 def main() -> None:

@@ -12,6 +12,19 @@ from sandherd.contracts.reading import read_event
 Row = tuple[Any, ...]
 """The values of one row, in the order of `COLUMNS`."""
 
+TOLD: Final = frozenset(
+    {
+        "agent.started",
+        "agent.usage",
+        "agent.turn_completed",
+        "agent.model_call_completed",
+        "agent.tool_use",
+        "agent.tool_completed",
+        "agent.tool_result",
+    }
+)
+"""What an agent says that telemetry is made from."""
+
 COLUMNS: Final = (
     ("id", "uuid"),
     ("stream_sequence", "bigint"),
@@ -26,6 +39,7 @@ COLUMNS: Final = (
     ("envelope", "text"),
 )
 """Each column's name and type as the statement takes them."""
+TYPE: Final = [name for name, _ in COLUMNS].index("type")
 
 
 @dataclass(slots=True)
@@ -38,6 +52,8 @@ class Batch:
     places: list[int] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     spoken: list[Envelope[EventData] | None] = field(default_factory=list)
+    told: list[tuple[int, Envelope[EventData]]] = field(default_factory=list)
+    """By place, what of an agent is measured and traced; only of a whole batch."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,6 +82,8 @@ class Batch:
         )
         self.places.append(place)
         self.spoken.append(None if event.type.startswith("agent.") else event)
+        if event.type in TOLD:
+            self.told.append((place, event))
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

@@ -25,10 +25,18 @@ class Stored:
     duplicates: int = 0
     refused: dict[int, Problem] = field(default_factory=dict)
     """By place in the batch."""
+    old: frozenset[int] = frozenset()
+    """Places of events that were not new."""
+
+    def is_new(self, place: int) -> bool:
+        """Whether the event at this place of the batch was stored by it."""
+        return place not in self.old and place not in self.refused
 
     def add(self, other: "Stored") -> "Stored":
         """Both together."""
-        return Stored(self.new + other.new, self.duplicates + other.duplicates, self.refused | other.refused)
+        return Stored(
+            self.new + other.new, self.duplicates + other.duplicates, self.refused | other.refused, self.old | other.old
+        )
 
 
 async def store(database: Database, batch: Batch) -> Stored:
@@ -79,7 +87,19 @@ async def _look_at_the_rest(connection: Connection, batch: Batch, new: set[UUID]
     counted = +duplicates
     if counted:
         await connection.execute(REFUSED, list(counted), list(counted.values()))
-    return Stored(len(new), counted.total(), {batch.places[place]: _TAKEN for place in others})
+    refused = {batch.places[place]: _TAKEN for place in others}
+    return Stored(len(new), counted.total(), refused, _old(batch, new))
+
+
+def _old(batch: Batch, new: set[UUID]) -> frozenset[int]:
+    """Where events stand that were not new, or come a second time in one batch."""
+    left, found = set(new), []
+    for place, row in zip(batch.places, batch.rows, strict=True):
+        if row[0] in left:
+            left.remove(row[0])
+        else:
+            found.append(place)
+    return frozenset(found)
 
 
 def _identity(row: Row) -> Row:

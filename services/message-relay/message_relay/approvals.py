@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from message_relay.asked import Asked, Asker, Ref, digest_of
 from sandherd.bus.connection import Bus, full_jitter
+from sandherd.bus.reading import last_on
 from sandherd.telemetry import logs
 
 _STREAM: Final = "KV_approvals"
@@ -115,7 +116,7 @@ class Approvals:
 
     async def _last(self, subject: str, model: type[ModelT]) -> _Found[ModelT] | None:
         try:
-            last = await self._bus.js.get_last_msg(_STREAM, subject, direct=True)
+            last = await last_on(self._bus, _STREAM, subject)
             return _Found(model.model_validate_json(last.data or b""), last.seq or 0)
         except nats.js.errors.NotFoundError:
             return None

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import Delivery, dead_headers
+from sandherd.bus.reading import next_on
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.subjects import INBOX, Principal, dead_subject
@@ -51,7 +52,7 @@ class Inbox:
         subject = INBOX.fill(project=key[0], sandbox=key[1])
         while True:
             try:
-                found = await self._bus.js.get_msg(STREAM, after + 1, subject=subject, next=True, direct=True)
+                found = await next_on(self._bus, STREAM, subject, after + 1)
             except nats.js.errors.NotFoundError:
                 return None
             after = found.seq or 0

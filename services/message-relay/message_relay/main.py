@@ -55,14 +55,12 @@ class Relay:
     async def deliver(self) -> None:
         """Deliver whenever the lease is held."""
         self._service.health.add(LEASE, self._lease.problem)
+        self._service.meters.watch("sandherd_lease_held", lambda: self._lease.held, lease=LEASE)
         await together(self._lease.keep(), self._deliver_while_held())
 
     async def _deliver_while_held(self) -> None:
-        meters = self._service.meters
         while True:
-            meters.set("sandherd_lease_held", 0, lease=LEASE)
             await self._lease.wait_held()
-            meters.set("sandherd_lease_held", 1, lease=LEASE)
             await self._delivering.run()
 
     @cached_property

@@ -26,8 +26,9 @@ from sandherd.bus.connection import Bus, NoResponderError, RequestTimeoutError
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.events.message import MessageExpired, MessageRejected
 from sandherd.contracts.subjects import DELIVER
-from sandherd.telemetry import logs
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry import logs, spans
+from sandherd.telemetry.meters import Meters
+from sandherd.telemetry.traces import record
 
 RECEIPT_WITHIN: Final = 5.0
 """How long a worker has to answer, in seconds. An answer that comes later is not lost: the message is handed again,
@@ -179,6 +180,7 @@ class Pump:
         now = datetime.now(UTC)
         took = max(0.0, (now - message.sent_at).total_seconds())
         self._meters.observe("sandherd_message_delivery_seconds", took)
+        record(spans.DELIVER, message.traceparent, message.sent_at, now, _told(message))
         await self._saying.say(message, ENDED, delivered(message, took * 1000), now)
         await self._saying.say(message, ACKNOWLEDGED, acknowledged(message), datetime.now(UTC))
         if way is not None:
@@ -199,3 +201,11 @@ class Pump:
         else:
             await self._saying.say(message, ENDED, data, datetime.now(UTC))
         await self._inbox.remove(waiting.number)
+
+
+def _told(message: InboxMessage) -> spans.Values:
+    return {
+        spans.PROJECT: message.project,
+        spans.SANDBOX_ID: message.sandbox,
+        spans.MESSAGE_ID: message.message,
+    }

@@ -9,6 +9,7 @@ import nats.js.errors
 
 from message_relay.recorded import Recorded, RecordedTask, recorded, recorded_task
 from sandherd.bus.connection import Bus, full_jitter
+from sandherd.bus.reading import last_on
 from sandherd.telemetry import logs
 
 _log = logs.get("records")
@@ -39,7 +40,7 @@ async def _read(bus: Bus, bucket: str, key: str) -> dict[str, Any] | None:
 
 async def _last(bus: Bus, bucket: str, key: str) -> dict[str, Any] | None:
     try:
-        last = await bus.js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.{key}", direct=True)
+        last = await last_on(bus, f"KV_{bucket}", f"$KV.{bucket}.{key}")
     except nats.js.errors.NotFoundError:
         return None
     if "KV-Operation" in (last.headers or {}):

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from message_relay.asked import Asked, Decision, digest_of
 from message_relay.wording import decided
 from sandherd.bus.connection import Bus, full_jitter
+from sandherd.bus.reading import last_on
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
@@ -23,7 +24,7 @@ from sandherd.contracts.events.message import MessageDelivered
 from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.subjects import event_subject
 from sandherd.telemetry import logs
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 BEGUN: Final = 1
 ENDED: Final = 2
@@ -108,7 +109,7 @@ class Saying:
         attempt = 0
         while True:
             try:
-                last = await self._bus.js.get_last_msg("EVENTS", subject, direct=True)
+                last = await last_on(self._bus, "EVENTS", subject)
                 return _DELIVERED.validate_json(last.data or b"").id == event_id(message, ENDED)
             except (nats.js.errors.NotFoundError, ValidationError):
                 return False

@@ -74,6 +74,8 @@ def _agent(state: Watched, seen: Seen) -> Watched:
         changes |= {"taskid": seen.taskid, "traceparent": seen.traceparent}
     if seen.type == AgentHeartbeat.type:
         changes["last_heartbeat_at"] = seen.at
+        if isinstance(seen.data, AgentHeartbeat):
+            changes["spool"] = seen.data.spool_depth
     if model is None:
         return replace(state, **changes)
     if model.counts_as_work:

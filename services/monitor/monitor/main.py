@@ -37,6 +37,7 @@ def compose(settings: Settings) -> Service:
     async def watch() -> None:
         lease = Lease(service.bus, LEASE, service.instance)
         service.health.add(LEASE, lease.problem)
+        service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=LEASE)
         await together(lease.keep(), _watch_while_held(service, lease))
 
     service.background("watch", watch)
@@ -47,10 +48,8 @@ async def _watch_while_held(service: Service, lease: Lease) -> None:
     speaker = Speaker(service.bus, Principal.MONITOR, service.instance)
     limits = limits_of(service.settings)
     while True:
-        service.meters.set("sandherd_lease_held", 0, lease=LEASE)
         service.health.add("watch", lambda: None)
         await lease.wait_held()
-        service.meters.set("sandherd_lease_held", 1, lease=LEASE)
         follower = Follower(service.bus, f"monitor-follow-{service.instance}")
         service.health.add("watch", follower.problem)
         acting = Acting(service.bus, speaker)

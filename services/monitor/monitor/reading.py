@@ -15,6 +15,7 @@ OVER: Final = frozenset({"task.retry_scheduled", "task.failed", "task.cancelled"
 
 _ALWAYS: Final = frozenset(
     {
+        "agent.heartbeat",
         "agent.started",
         "sandbox.requested",
         "sandbox.extended",

@@ -7,6 +7,7 @@ import nats.js.errors
 
 from monitor.recorded import Recorded, recorded
 from sandherd.bus.connection import Bus
+from sandherd.bus.reading import last_on
 
 _STREAM: Final = "KV_sandboxes"
 _SUBJECT: Final = "$KV.sandboxes"
@@ -18,7 +19,7 @@ async def recorded_of(bus: Bus, project: str, sandbox: str) -> Recorded | None:
     Raises what nats-py raises, and `ValueError` for a record that is none.
     """
     try:
-        last = await bus.js.get_last_msg(_STREAM, f"{_SUBJECT}.{project}.{sandbox}", direct=True)
+        last = await last_on(bus, _STREAM, f"{_SUBJECT}.{project}.{sandbox}")
     except nats.js.errors.NotFoundError:
         return None
     if "KV-Operation" in (last.headers or {}):

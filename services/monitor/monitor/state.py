@@ -118,6 +118,8 @@ class Watched:
     last_work_at: datetime | None = None
     last_message_at: datetime | None = None
     """When a person or program last spoke to it; the monitor's own nudges don't count."""
+    spool: int = 0
+    """How many events its disk held that the broker had not taken, by its last heartbeat."""
     said_since: datetime | None = None
     said_bytes: int = 0
     """How much its worker said in the last spell, and when that began."""

@@ -8,7 +8,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from monitor import guardian
+from monitor import guardian, measuring
 from monitor.acting import Acting
 from monitor.following import Follower, Reached
 from monitor.herd import Herd
@@ -24,7 +24,7 @@ from sandherd.bus.pulling import REBIND, DeafError
 from sandherd.bus.together import together
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.telemetry import logs
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 SNAPSHOT_EVERY: Final = 15.0
 _NEAR: Final = 2000
@@ -70,6 +70,7 @@ class Watch:
         if self._lease.held and self._bus.connected and self._herd.position > self._keeping.position:
             await self._keeping.save(self._herd, self._lease.fence)
         await self._follower.stop()
+        measuring.leave(self._meters)
 
     async def _end_with_lease(self) -> None:
         while True:
@@ -129,13 +130,14 @@ class Watch:
             await self._guard(key, now)
             async with self._turn:
                 await self._judge(key, now, self._watching_since)
-        self._measure(now)
+        measuring.measure(self._meters, self._herd, now)
 
     async def _now(self) -> datetime | None:
         """The broker's time until which nothing can have been missed; None while the past is still being read."""
         if self._follower.problem() is not None:
             return None
         reached = await self._follower.reached(self._herd.position)
+        self._meters.set("sandherd_monitor_lag_messages", reached.left)
         self._note_return(reached)
         self._caught_up = self._caught_up or reached.left <= _NEAR
         if not self._caught_up:
@@ -185,6 +187,7 @@ class Watch:
             self._lease.check()
             _log.info("nudge", sandbox=state.sandbox, tool=nudge.streak.tool, repeats=nudge.streak.count)
             self._herd.did(key, await self._acting.nudge(state, nudge, now))
+            self._meters.count("sandherd_steerings_total", rule=nudge.steering.rule)
         elif (steering := guardian.to_send_again(state, now)) is not None:
             self._lease.check()
             await self._acting.send(state, steering, now)
@@ -207,8 +210,3 @@ class Watch:
             self._lease.check()
             if self._herd.position > self._keeping.position:
                 await self._keeping.save(self._herd, self._lease.fence)
-
-    def _measure(self, now: datetime) -> None:
-        ages = [(now - state.last_sign_at).total_seconds() for state in self._herd.live.values() if not state.paused]
-        self._meters.set("sandherd_watched_sandboxes", len(self._herd.live))
-        self._meters.set("sandherd_heartbeat_age_seconds", max(ages, default=0.0))

@@ -5,6 +5,7 @@ from sandherd.contracts.commands import CancelTask, Command, RetryTask, SandboxC
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.reading import read_command
+from sandherd.telemetry import spans
 from sandherd.telemetry.traces import span
 from spawner.records.store import StoreUnavailableError
 from spawner.sandboxes.commands import SandboxCommands
@@ -24,7 +25,7 @@ class Commands:
         """One command, to its end. What the buckets can't take now is tried again."""
         command = read_command(delivery.subject, delivery.data)
         async with self._turns.of(_subject_of(command)):
-            with span(f"handle {command.type}", command.traceparent):
+            with span(spans.HANDLE, command.traceparent, _told(command)):
                 try:
                     return await self._obey(command, delivery)
                 except StoreUnavailableError as error:
@@ -38,6 +39,15 @@ class Commands:
                 return await self._sandboxes.obey(command, delivery)
             case _:
                 return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not known here"))
+
+
+def _told(command: Envelope[Command]) -> spans.Values:
+    return {
+        spans.TYPE: command.type,
+        spans.PROJECT: command.project,
+        spans.TASK_ID: getattr(command.data, "task", None),
+        spans.SANDBOX_ID: getattr(command.data, "sandbox", None),
+    }
 
 
 def _subject_of(command: Envelope[Command]) -> str:

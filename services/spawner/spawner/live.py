@@ -9,7 +9,7 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import TransitionRefusedError
 from sandherd.telemetry import logs
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.pool.record import WarmRecord
 from spawner.records.index import Index
 from spawner.records.record import Record
@@ -18,6 +18,7 @@ from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.counting import count
 from spawner.tasks.record import TaskFacts, TaskRecord
+from spawner.tracing import tell_sandbox
 
 Clock = Callable[[], datetime]
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -38,10 +39,10 @@ class Live:
         self.meters = meters
         self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
-        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard, partial(count, meters))
+        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard, partial(count, meters, clock))
         self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.heard)
-        self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard)
+        self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard, tell_sandbox)
 
     async def change_task(
         self, key: str, decide: Callable[[TaskRecord], TaskRecord], *, publish: bool = True

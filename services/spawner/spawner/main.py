@@ -38,6 +38,7 @@ from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.facts import Rules
 from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.kept import Kept
+from spawner.sandboxes.measuring import Measures
 from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.planning import Plans
 from spawner.sandboxes.pruning import Pruning
@@ -162,8 +163,15 @@ class Spawner:
     async def _sweep(self, core: Core) -> None:
         """What one replica alone does: it leads sandboxes, sweeps, and fills the pool."""
         settings, live, lease = self._settings, core.live, core.lease
-        kept = Kept(live, core.keeper)
-        sweeper = Sweeper(live, lease, core.keeper, ward=self._ward(core), kept=kept, runtimes=core.runtimes)
+        sweeper = Sweeper(
+            live,
+            lease,
+            core.keeper,
+            ward=self._ward(core),
+            kept=Kept(live, core.keeper),
+            runtimes=core.runtimes,
+            measures=Measures(live, core.runtimes, settings.max_sandboxes),
+        )
         filler = Filler(live, lease, core.runtimes, kinds(core.menu), max_age=settings.max_age)
         await together(
             lease.keep(),
@@ -183,6 +191,7 @@ class Spawner:
     def _lease(self, key: str) -> Lease:
         lease = Lease(self._service.bus, key, self._service.instance, self._options.lease_seconds)
         self._service.health.add(key, lease.problem)
+        self._service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=key)
         return lease
 
     def _problem(self) -> str | None:

@@ -13,7 +13,7 @@ from sandherd.contracts.requests import Profile
 from sandherd.contracts.serving import SERVER_MEMORY_MB
 from sandherd.contracts.specs import Limits, SandboxSpec
 from sandherd.settings import Settings
-from spawner.runtimes.contract import Capabilities
+from spawner.runtimes.contract import NOT_HELD, Capabilities
 
 _MB_PER_GB: Final = 1024
 
@@ -44,15 +44,17 @@ class Menu:
     """Runtimes that make sandboxes of no image."""
     mountless: frozenset[str] = frozenset()
     """Runtimes that can mount nothing."""
+    coreless: frozenset[str] = frozenset()
+    """Runtimes that hold a sandbox to no number of cores."""
 
     @classmethod
     def of(cls, settings: Settings, runtimes: Mapping[str, Capabilities]) -> Self:
         """What these settings and runtimes allow. The usual is never more than what is allowed."""
-        usual = Limits(memory_mb=int(settings.sandbox_memory_gb * _MB_PER_GB))
+        usual = Limits(memory_mb=int(settings.sandbox_memory_gb * _MB_PER_GB), cores=settings.sandbox_cores)
         return cls(
             runtimes=frozenset(runtimes),
             default_runtime=settings.runtime,
-            defaults=_at_most(usual, settings.caps),
+            defaults=usual.at_most(settings.caps),
             caps=settings.caps,
             profiles=settings.profiles,
             max_attempts=settings.max_attempts,
@@ -61,7 +63,14 @@ class Menu:
             max_ttl=settings.max_ttl,
             imageless=frozenset(name for name, able in runtimes.items() if not able.images),
             mountless=frozenset(name for name, able in runtimes.items() if not able.mounts),
+            coreless=frozenset(name for name, able in runtimes.items() if able.cores == NOT_HELD),
         )
+
+    def limits(self, asked: Limits | None) -> Limits:
+        """What was asked for, or the usual; and the usual number of cores where only that was left out."""
+        if asked is None or asked.cores is not None:
+            return asked or self.defaults
+        return asked.model_copy(update={"cores": self.defaults.cores})
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
     unable = _unable(runtime, spec, profile, menu)
     if unable:
         return unable
-    limits = spec.limits or profile.limits or menu.defaults
+    limits = menu.limits(spec.limits or profile.limits)
     return _excess(spec, limits, menu) or Resolved(runtime=runtime, limits=limits, env={**profile.env, **spec.env})
 
 
@@ -98,6 +107,10 @@ def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: Menu) -> Re
         return Refusal(f"{told}; {others}", "spec.image")
     if profile.mounts and runtime in menu.mountless:
         return Refusal(f"runtime {runtime} can't mount what profile {spec.profile!r} mounts", "spec.profile")
+    asked = spec.limits or profile.limits
+    if asked and asked.cores and runtime in menu.coreless:
+        told = f"cores: runtime {runtime} holds a sandbox to no number of cores: leave it out, or name another runtime"
+        return Refusal(told, "spec.limits.cores" if spec.limits else "spec.profile")
     return None
 
 
@@ -116,11 +129,11 @@ def _excess(spec: SandboxSpec, limits: Limits, menu: Menu) -> Refusal | None:
 
 def beyond(limits: Limits, caps: Limits) -> Refusal | None:
     """The first limit that is above its cap, or None."""
-    for name in Limits.model_fields:
-        asked, cap = getattr(limits, name), getattr(caps, name)
-        if asked > cap:
-            return Refusal(f"{name}: {asked} asked for; at most {cap} is allowed here", name)
-    return None
+    name = limits.beyond(caps)
+    if name is None:
+        return None
+    asked, cap = getattr(limits, name), getattr(caps, name)
+    return Refusal(f"{name}: {asked} asked for; at most {cap} is allowed here", name)
 
 
 def project_refusal(project: str) -> Refusal | None:
@@ -136,12 +149,8 @@ def expiry(spec: SandboxSpec, menu: Menu, now: datetime) -> datetime:
 def same_as_profile(limits: Limits, profile: str | None, menu: Menu) -> bool:
     """Whether these are the limits that the profile's warm sandboxes were started with."""
     kind = menu.profiles.get(profile) if profile else None
-    return kind is not None and limits == (kind.limits or menu.defaults)
+    return kind is not None and limits == menu.limits(kind.limits)
 
 
 def _choice(names: Collection[str]) -> str:
     return f"there is: {', '.join(sorted(names))}" if names else "there are none"
-
-
-def _at_most(limits: Limits, caps: Limits) -> Limits:
-    return Limits(**{name: min(getattr(limits, name), getattr(caps, name)) for name in Limits.model_fields})

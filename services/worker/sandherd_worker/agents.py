@@ -113,7 +113,9 @@ def environment(spec: SandboxSpec, who: Assignment) -> dict[str, str]:
     """The agent's whole environment: a few plain variables, the spec's own, and who it is. No credential of ours."""
     plain = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(who.work_dir), "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     ours = {SANDBOX_VARIABLE: who.sandbox, PLACE_VARIABLE: who.place}
-    return {**plain, **who.inherited, **spec.env, **ours, **_of_task(spec, who)}
+    # What an agent exports of itself goes on in the trace of its task.
+    trace = {"TRACEPARENT": who.traceparent} if who.traceparent else {}
+    return {**plain, **who.inherited, **trace, **spec.env, **ours, **_of_task(spec, who)}
 
 
 def _of_task(spec: SandboxSpec, who: Assignment) -> dict[str, str]:

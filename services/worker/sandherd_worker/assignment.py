@@ -12,6 +12,7 @@ _STOP_GRACE: Final = 10.0
 _LOOPBACK: Final = "127.0.0.1"
 _MIB: Final = 1024 * 1024
 _SPOOL_MB: Final = 512
+_PORTS: Final = range(1024, 65_536)
 _WORK_BYTES: Final = 64 * _MIB
 
 
@@ -60,6 +61,8 @@ class Assignment:
     """Where the SDKs of agents are, each under its kind's name; None: there are none."""
     listen: str
     """Where a server in this sandbox listens: for this host alone, or for whoever reaches the sandbox."""
+    ports: tuple[int, ...]
+    """The only ports at which it is reached; none: any."""
     inherited: Mapping[str, str]
     """What of the worker's environment the agent gets as well: where programs, home and the time zone are."""
 
@@ -91,6 +94,7 @@ class Assignment:
             cgroup=_path(environ, "SANDHERD_CGROUP"),
             toolchains=_path(environ, "SANDHERD_TOOLCHAINS"),
             listen=environ.get("SANDHERD_LISTEN") or _LOOPBACK,
+            ports=_ports(environ, "SANDHERD_PORTS"),
             inherited={name: environ[name] for name in _INHERITED if name in environ},
         )
 
@@ -141,3 +145,10 @@ def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal():
         raise AssignmentError(f"{name} is {text[:40]!r}, which is no number of bytes")
     return int(text)
+
+
+def _ports(environ: Mapping[str, str], name: str) -> tuple[int, ...]:
+    words = [word.strip() for word in environ.get(name, "").split(",") if word.strip()]
+    if not all(word.isdecimal() and int(word) in _PORTS for word in words):
+        raise AssignmentError(f"{name} is {environ[name][:40]!r}; it has to be ports of no privilege, between commas")
+    return tuple(map(int, words))

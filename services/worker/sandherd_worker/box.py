@@ -57,6 +57,8 @@ def surroundings(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, 
     found = {**given, "PATH": own.get("PATH") or given.get("PATH", os.defpath)}
     # A worker that was brought lies in the one, which its agent does not get to know; the SDKs of agents in the other.
     found |= {name: own[name] for name in ("PYTHONPATH", "SANDHERD_TOOLCHAINS") if name in own}
+    # Where a server here is reached may be known only once there is a box: then whoever starts us says it.
+    found |= {name: own[name] for name in ("SANDHERD_PORTS",) if name in own and name not in given}
     group = next((folder for folder, file in _GROUPS if Path(folder, file).exists()), None)
     return found | ({"SANDHERD_CGROUP": group} if group else {})
 

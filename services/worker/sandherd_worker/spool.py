@@ -147,8 +147,6 @@ class Spool:
         await asyncio.get_running_loop().run_in_executor(self._writer, self._let_go)
         self._writer.shutdown()
 
-    # --- inside
-
     def _recover(self) -> None:
         found = self._disk.open()
         cursor = spool_cursor.load(self._disk.directory)
@@ -240,6 +238,7 @@ class Spool:
         return True
 
     def _let_go(self) -> None:
+        self._disk.give_up_reserve()  # a full disk has no room for the cursor, without which no segment may go
         self._save(self.segments if self.acknowledged >= self.durable else self._droppable())
         self._disk.close(self.segments)
 

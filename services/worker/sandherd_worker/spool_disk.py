@@ -97,7 +97,7 @@ class Disk:
         except OSError as error:
             self._undo(segment)
             full = error.errno in _FULL
-            if full and last_words and self._free_reserve():
+            if full and last_words and self.give_up_reserve():
                 self.write(segment, data)
                 return
             kind = DiskFullError if full else SpoolBrokenError
@@ -115,11 +115,18 @@ class Disk:
             segment.path.unlink(missing_ok=True)
         sync_directory(self.directory)
 
+    def give_up_reserve(self) -> bool:
+        """Give up the reserve; whether there was one."""
+        try:
+            (self.directory / _RESERVED).unlink()
+        except OSError:
+            return False
+        return True
+
     def close(self, held: Sequence[Segment]) -> None:
         """Let go of the files and the lock."""
         for segment in held:
             self._shut(segment)
-        self._free_reserve()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -140,14 +147,6 @@ class Disk:
         """
         with suppress(OSError), (self.directory / _RESERVED).open("ab") as file:
             os.posix_fallocate(file.fileno(), 0, _RESERVE)
-
-    def _free_reserve(self) -> bool:
-        """Give up the reserve; whether there was one."""
-        try:
-            (self.directory / _RESERVED).unlink()
-        except OSError:
-            return False
-        return True
 
     def _recover(self) -> Recovered:
         found = Recovered([])

@@ -12,7 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError, full_jitter
+from sandherd.bus.connection import (
+    Bus,
+    LeaderlessError,
+    PublishFailedError,
+    PublishRefusedError,
+    full_jitter,
+    said_every,
+    wait_after,
+)
 from sandherd.telemetry import logs
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_reader import Spooled, SpoolReader
@@ -20,7 +28,6 @@ from sandherd_worker.tasks import end_tasks
 
 WINDOW_MESSAGES: Final = 256
 WINDOW_BYTES: Final = 2 * 1024 * 1024
-_ACKNOWLEDGED_WITHIN: Final = 5.0
 _REFUSED_WAIT: Final = 30.0
 """What is refused as it is would block all behind it; it is tried again slowly, because rights can be mended."""
 _LOOK_AT_CONNECTION: Final = 0.1
@@ -46,6 +53,7 @@ class Uplink:
         self._taken: set[int] = set()
         """Numbers of messages that the broker has taken, behind one that it has not."""
         self._failures = 0
+        self._leaderless: LeaderlessError | None = None
         self._wake = asyncio.Event()
         spool.listen(self._wake.set)
 
@@ -60,7 +68,7 @@ class Uplink:
             try:
                 await self._send_all(bus)
             except PublishFailedError as error:
-                await self._wait(error, full_jitter(self._failures))
+                await self._wait(error, wait_after(error, self._failures))
             except PublishRefusedError as error:
                 _log.error("the broker will not take this message; all behind it waits", error=str(error))
                 await self._wait(error, full_jitter(self._failures, first=1.0, longest=_REFUSED_WAIT))
@@ -74,13 +82,16 @@ class Uplink:
         while not bus.connected:  # noqa: ASYNC110  # the client wakes nobody
             await asyncio.sleep(_LOOK_AT_CONNECTION)
         connection = bus.reconnects
-        alone = True
+        alone, self._leaderless = True, None
         try:
             while True:
                 self._wake.clear()
                 alone = not self._land() and alone
                 if not bus.connected or bus.reconnects != connection:
                     raise PublishFailedError("the connection was lost")
+                if self._leaderless is not None:
+                    # What was on its way to the lost leader is not waited for: nothing behind it may be taken first.
+                    raise self._leaderless
                 if not self._launch(bus, 1 if alone else WINDOW_MESSAGES):
                     await self._something()
         finally:
@@ -109,10 +120,16 @@ class Uplink:
         if spooled is None:
             return False
         sending = asyncio.create_task(self._send(bus, spooled))
-        sending.add_done_callback(lambda _: self._wake.set())
+        sending.add_done_callback(self._on_answer)
         self._flying.append(_Flight(spooled, sending))
         self._flying_bytes += len(spooled.record.payload)
         return True
+
+    def _on_answer(self, sending: asyncio.Task[None]) -> None:
+        error = None if sending.cancelled() else sending.exception()
+        if isinstance(error, LeaderlessError):
+            self._leaderless = error
+        self._wake.set()
 
     async def _something(self) -> None:
         """Wait until a message was acknowledged or a new one came; not long, because connections break silently."""
@@ -134,8 +151,9 @@ class Uplink:
             self._taken.add(spooled.number)
 
     async def _wait(self, error: Exception, seconds: float) -> None:
+        if self._failures % said_every(error) == 0:
+            _log.warning("not acknowledged", failures=self._failures, depth=self._spool.depth, error=str(error))
         self._failures += 1
-        _log.warning("not acknowledged; sent again", failures=self._failures, depth=self._spool.depth, error=str(error))
         await asyncio.sleep(seconds)
 
 
@@ -143,4 +161,4 @@ async def _publish(bus: Bus, spooled: Spooled) -> None:
     record = spooled.record
     if not bus.connected:
         raise PublishFailedError("the connection was lost")
-    await bus.publish(record.subject, record.payload, msg_id=record.msg_id, timeout=_ACKNOWLEDGED_WITHIN)
+    await bus.publish(record.subject, record.payload, msg_id=record.msg_id)

@@ -5,7 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
-from daytona_api_client_async import ListSandboxesResponse, Sandbox, SandboxLabels, SandboxListItem, SnapshotDto
+from daytona_api_client_async import (
+    ListSandboxesResponse,
+    PortPreviewUrl,
+    Sandbox,
+    SandboxLabels,
+    SandboxListItem,
+    SnapshotDto,
+)
 from daytona_toolbox_api_client_async import Command, ExecuteResponse, Session, SessionExecuteResponse
 
 NAMES = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 409: "Conflict"}
@@ -13,7 +20,7 @@ NAMES |= {429: "Too Many Requests", 500: "Internal Server Error", 502: "Bad Gate
 MODELS = {
     model.__name__: model
     for model in (
-        *(ListSandboxesResponse, Sandbox, SandboxLabels, SandboxListItem, SnapshotDto),
+        *(ListSandboxesResponse, PortPreviewUrl, Sandbox, SandboxLabels, SandboxListItem, SnapshotDto),
         *(Command, ExecuteResponse, Session, SessionExecuteResponse),
     )
 }

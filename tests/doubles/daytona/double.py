@@ -53,6 +53,8 @@ class Held:
     shown: dict[str, Any]
     machine: Machine
     changing: asyncio.Task[None] | None = None
+    token: str = ""
+    """What has to be shown at its ports; another one after each start."""
 
     @property
     def state(self) -> str:
@@ -72,6 +74,8 @@ class Double:
     error_reasons: list[str] = field(default_factory=list)
     """Why the next sandboxes come into state `error` instead of being started."""
     can_pause: bool = True
+    toolchains: Path | None = None
+    """Where the image of its boxes has the SDKs of agents."""
     page: int = 100
     """How many sandboxes come at once, at the most."""
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -84,6 +88,8 @@ class Double:
         self.url = ""
         self.events: socketio.AsyncServer | None = None
         self._runner: web.AppRunner | None = None
+        self.tokens: set[str] = set()
+        """All that were ever to be shown at a port."""
         self._made: list[Machine] = []
 
     async def __aenter__(self) -> Self:
@@ -152,6 +158,7 @@ class Double:
         memory = wanted.get("memory") or _MEMORY_GIB
         shown = self._shown(name, wanted, image, memory)
         machine = Machine(shown["id"], self.folder, self.groups, shown["env"], memory)
+        machine.toolchains = self.toolchains
         self._made.append(machine)
         held = self.held[shown["id"]] = Held(checked("Sandbox", shown), machine)
         await self._tell(held, "sandbox.created", "")
@@ -199,6 +206,8 @@ class Double:
             await self._changing(held, "started", self._start)
 
     async def _start(self, held: Held) -> None:
+        held.token = uuid4().hex
+        self.tokens.add(held.token)
         if held.machine.frozen():
             held.machine.freeze(frozen=False)
         else:

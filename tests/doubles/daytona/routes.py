@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import aiohttp
 import socketio  # type: ignore[import-untyped]  # no types
 from aiohttp import web
 
 from tests.doubles.daytona.answers import NOT_LISTED, ApiError, answer, daemon_error, snapshot
 from tests.doubles.daytona.machine import Machine, NoToolboxError, RefusedError
+from tests.doubles.handing_on import hand_on
 
 if TYPE_CHECKING:
     from tests.doubles.daytona.double import Double
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _LARGEST = 256 * 1024 * 1024
 _PAGE = 100
+_SHOWN = "x-daytona-preview-token"
 
 
 def application(double: "Double") -> web.Application:
@@ -36,7 +39,9 @@ def application(double: "Double") -> web.Application:
             web.delete(api, plane.remove),
             web.post(api + "/{change:start|stop|pause}", plane.change),
             web.put(api + "/labels", plane.label),
+            web.get(api + "/ports/{port}/preview-url", plane.preview),
             web.get("/api/snapshots/{name:.+}", plane.snapshot),
+            web.route("*", r"/preview/{port:\d+}-{id}/{path:.*}", preview(double)),
             web.post(box + "/process/execute", inside.execute),
             web.post(box + "/process/session", inside.make_session),
             web.get(box + "/process/session/{session}", inside.show_session),
@@ -86,7 +91,8 @@ def _faulty(double: "Double") -> Any:
 def _known(key: str) -> Any:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if "socket.io" not in request.path and request.headers.get("Authorization") != f"Bearer {key}":
+        open_to_all = "socket.io" in request.path or request.path.startswith("/preview/")
+        if not open_to_all and request.headers.get("Authorization") != f"Bearer {key}":
             raise ApiError(401, "Invalid credentials")
         return await handler(request)
 
@@ -136,11 +142,36 @@ class Plane:
         held.shown["labels"] = (await request.json())["labels"]
         return answer("SandboxLabels", {"labels": held.shown["labels"]})
 
+    async def preview(self, request: web.Request) -> web.Response:
+        """In truth each port of a sandbox has a host of its own; none of those can be looked up here."""
+        held, port = self._double.of(request.match_info["id"]), request.match_info["port"]
+        if not port.isdigit() or not 0 < int(port) <= 65_535:
+            raise ApiError(400, "Invalid port")
+        url = f"{self._double.url}/preview/{port}-{held.shown['id']}"
+        return answer("PortPreviewUrl", {"sandboxId": held.shown["id"], "url": url, "token": held.token})
+
     async def snapshot(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in self._double.snapshots:
             raise ApiError(404, f"Snapshot with name {name} not found")
         return answer("SnapshotDto", snapshot(name, self._double.snapshots[name]))
+
+
+def preview(double: "Double") -> Handler:
+    """Daytona's proxy: it leads to whatever listens in a sandbox whoever shows the sandbox's token, and nobody else."""
+
+    async def led(request: web.Request) -> web.StreamResponse:
+        held, port = double.of(request.match_info["id"]), request.match_info["port"]
+        if not held.token or request.headers.get(_SHOWN) != held.token:
+            raise ApiError(401, "missing or invalid preview token")
+        if held.state != "started":
+            raise ApiError(400, "Sandbox is not started")
+        try:
+            return await hand_on(request, f"http://127.0.0.1:{port}/{request.match_info['path']}", {_SHOWN})
+        except (aiohttp.ClientError, OSError):
+            return web.Response(status=502, text="Bad Gateway")
+
+    return led
 
 
 class Inside:

@@ -24,6 +24,37 @@ def admit(item: Json) -> None:
     except kubernetes_validate.ValidationError as error:
         raise _invalid(item, str(error)) from None
     labels(item)
+    if item.get("kind") == "Pod":
+        restricted(item)
+
+
+def restricted(pod: Json) -> None:
+    """The strictest of the Pod Security Standards, as a namespace enforces it. Raises `ApiError` 403."""
+    spec = pod["spec"]
+    outer = spec.get("securityContext") or {}
+    wrong = [name for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+    wrong += [f"volume {one['name']}" for one in spec.get("volumes") or [] if not set(one) <= {"name", *_VOLUMES}]
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        own = container.get("securityContext") or {}
+        capabilities = own.get("capabilities") or {}
+        said = {
+            "allowPrivilegeEscalation != false": own.get("allowPrivilegeEscalation") is not False,
+            "unrestricted capabilities": capabilities.get("drop") != ["ALL"] or capabilities.get("add"),
+            "runAsNonRoot != true": own.get("runAsNonRoot", outer.get("runAsNonRoot")) is not True,
+            "runAsUser=0": own.get("runAsUser", outer.get("runAsUser")) == 0,
+            "seccompProfile": (own.get("seccompProfile") or outer.get("seccompProfile") or {}).get("type")
+            not in {"RuntimeDefault", "Localhost"},
+            "privileged": own.get("privileged"),
+            "hostPort": any(port.get("hostPort") for port in container.get("ports") or []),
+        }
+        wrong += [what for what, is_so in said.items() if is_so]
+    if wrong:
+        name = pod["metadata"]["name"]
+        told = f'pods "{name}" is forbidden: violates PodSecurity "restricted:latest": {", ".join(wrong)}'
+        raise ApiError(403, "Forbidden", told, name=name, kind="pods")
+
+
+_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 
 
 def labels(item: Json) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from spawner.runtimes.kubernetes.rights import RULES
 from tests.doubles.kubernetes.admission import admit, pod_of
+from tests.doubles.kubernetes.authorization import authorize
 from tests.doubles.kubernetes.kubelet import Kubelet
 from tests.doubles.kubernetes.store import KINDS, ApiError, Event, Json, Selector, Store
 
@@ -17,7 +19,6 @@ GROUPS = {"networking.k8s.io": {"v1": ["networkpolicies"]}, "apps": {"v1": ["dep
 _VERBS = ["create", "delete", "get", "list", "patch", "watch"]
 _BOOKMARK = 1.0
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-_USER = "system:serviceaccount:sandherd:sandherd-spawner"
 
 
 @dataclass
@@ -45,7 +46,13 @@ class Api:
         self.kubelet = kubelet
         self.token = token
         self.open_to_all = False
+        self.silent = False
+        """Whether commands are taken and never answered, not even a ping: as by a node that has gone."""
         self.faults: list[Fault] = []
+        self.rules: list[Json] | None = RULES
+        """What the spawner may do; None: whatever it likes."""
+        self.marks = 0
+        """How many bookmarks were sent."""
         self.asked: list[tuple[str, str]] = []
         """Every call: its method, and its path with its query."""
         self.groups = GROUPS | ({"agents.x-k8s.io": {sandboxes: ["sandboxes"]}} if sandboxes else {})
@@ -100,6 +107,8 @@ class Api:
     def _admit(self, request: web.Request, fault: Fault | None) -> None:
         if not self.open_to_all and request.headers.get("Authorization") != f"Bearer {self.token}":
             raise ApiError(401, "Unauthorized", "Unauthorized")
+        if self.rules is not None and not self.open_to_all:
+            authorize(request, self.rules)
         if fault:
             fault.times -= 1
             if not fault.after and fault.error is not None:
@@ -202,6 +211,7 @@ class Api:
                             "metadata": {"resourceVersion": str(self.store.version)},
                         }
                         await _write(stream, "BOOKMARK", mark)
+                        self.marks += 1
                     continue
                 try:
                     event = coming.result()
@@ -310,21 +320,28 @@ class Api:
             raise ApiError(500, "InternalError", f'unable to upgrade connection: container not found ("{wanted}")')
         socket = web.WebSocketResponse(protocols=_PROTOCOLS, max_msg_size=0)
         await socket.prepare(request)
-        process = await container.execute(query.getall("command"))
-        reading = asyncio.create_task(_input(socket, process))
-        pumps = [_pump(socket, process.stdout, 1), _pump(socket, process.stderr, 2)]
-        try:
-            await asyncio.gather(*pumps)
-            code = await process.wait()
-            await socket.send_bytes(b"\x03" + json.dumps(_outcome(128 - code if code < 0 else code)).encode())
-        except ConnectionError:
-            process.kill()
-            await process.wait()
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-        await socket.close()
+        while self.silent and request.transport is not None:
+            await asyncio.sleep(0.05)
+        if request.transport is not None:
+            await _executed(socket, await container.execute(query.getall("command")))
         return socket
+
+
+async def _executed(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
+    """Run it to its end, which is said last."""
+    reading = asyncio.create_task(_input(socket, process))
+    pumps = [_pump(socket, process.stdout, 1), _pump(socket, process.stderr, 2)]
+    try:
+        await asyncio.gather(*pumps)
+        code = await process.wait()
+        await socket.send_bytes(b"\x03" + json.dumps(_outcome(128 - code if code < 0 else code)).encode())
+    except ConnectionError:
+        process.kill()
+        await process.wait()
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    await socket.close()
 
 
 async def _input(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
@@ -374,12 +391,3 @@ def _none() -> list[str]:
 def _version(request: web.Request) -> str:
     group, version = request.match_info.get("group"), request.match_info["version"]
     return f"{group}/{version}" if group else version
-
-
-def forbidden(verb: str, resource: str) -> ApiError:
-    """What a server says to whom it has given no such right."""
-    told = (
-        f'{resource} is forbidden: User "{_USER}" cannot {verb} resource "{resource}" in API group "" '
-        'in the namespace "sandherd"'
-    )
-    return ApiError(403, "Forbidden", told, kind=resource)

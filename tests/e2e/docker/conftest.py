@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -54,23 +54,33 @@ T = TypeVar("T")
 @pytest.fixture(scope="session")
 def docker_home(docker_engine: Engine) -> Iterator[Path]:
     """The home of a stack that runs, with a settings file."""
+    home = new_home(docker_engine)
+    try:
+        done = ran(home, "up")
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield home
+    finally:
+        ran(home, "down")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def new_home(engine: Engine) -> Path:
+    """A home with its settings file, of a stack that has not been started."""
     home = Path(tempfile.mkdtemp(prefix="dockered-"))
     (home / "given").mkdir()
     (home / "given" / "note").write_text("from the host\n")
-    (home / "herd.yaml").write_text(
-        SETTINGS.format(image=IMAGE, host=docker_engine.host, folder=home / "given"), encoding="utf-8"
-    )
+    told = SETTINGS.format(image=IMAGE, host=engine.host, folder=home / "given")
+    (home / "herd.yaml").write_text(told, encoding="utf-8")
+    return home
+
+
+def ran(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `sandherd` for that stack, with what is forwarded."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
-    command = [str(SANDHERD), "--home", str(home), "--config", str(home / "herd.yaml")]
-    try:
-        up = subprocess.run(
-            [*command, "up"], env=environment | {"FORWARDED": FORWARDED}, check=False, capture_output=True, text=True
-        )
-        assert up.returncode == 0, up.stdout + up.stderr
-        yield home
-    finally:
-        subprocess.run([*command, "down"], env=environment, check=False, capture_output=True)
-        shutil.rmtree(home, ignore_errors=True)
+    command = [str(SANDHERD), "--home", str(home), "--config", str(home / "herd.yaml"), *words]
+    return subprocess.run(
+        command, env=environment | {"FORWARDED": FORWARDED}, check=False, capture_output=True, text=True
+    )
 
 
 class Dockered:
@@ -157,7 +167,7 @@ class Dockered:
         """The containers and volumes of sandboxes that the engine has."""
         containers = await self.docker.containers.list(all="true", filters='{"label": ["sandherd.dev/herd"]}')
         volumes = (await self.docker.volumes.list())["Volumes"] or []
-        ours = ("sandherd-worker-", "sandherd-test-")
+        ours = "sandherd-test-"
         return [one["Names"][0] for one in containers] + [
             volume["Name"] for volume in volumes if not volume["Name"].startswith(ours)
         ]
@@ -184,12 +194,19 @@ class Dockered:
         await DockerVolume(self.docker, f"sandherd-{sandbox}").delete()
 
 
-@pytest.fixture
-async def dockered(docker_home: Path, docker_engine: Engine) -> AsyncIterator[Dockered]:
-    """The herd, a client of it, and a client of the engine."""
-    docker = Docker(docker_engine.host)
+@asynccontextmanager
+async def at(home: Path, engine: Engine) -> AsyncIterator[Dockered]:
+    """The herd of a stack that runs, a client of it, and a client of the engine."""
+    docker = Docker(engine.host)
     try:
-        async with Herd.connect(Context.resolve(home=docker_home, environ={})) as herd:
-            yield Dockered(docker_home, herd, docker_engine, docker)
+        async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
+            yield Dockered(home, herd, engine, docker)
     finally:
         await docker.close()
+
+
+@pytest.fixture
+async def dockered(docker_home: Path, docker_engine: Engine) -> AsyncIterator[Dockered]:
+    """The one that all tests share that leave it as it was."""
+    async with at(docker_home, docker_engine) as found:
+        yield found

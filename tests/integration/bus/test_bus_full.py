@@ -114,7 +114,7 @@ async def test_how_full_a_stream_is_is_measured_by_its_name(herd: Broker) -> Non
     """Each stream of a service has its ratio under its own name, and one that will refuse is told to people."""
     from prometheus_client import CollectorRegistry
 
-    from sandherd.telemetry.metrics import Meters
+    from sandherd.telemetry.meters import Meters
 
     await make_small(herd)
     registry = CollectorRegistry()

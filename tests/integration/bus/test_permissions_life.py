@@ -20,7 +20,7 @@ from sandherd.bus.permissions import WORKER_PAYLOAD, Permissions
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.subjects import FETCH, TABLE, Principal, Subject
 from sandherd.stack.broker import Broker
-from sandherd.stack.nats import held_token
+from sandherd.stack.cluster import newest_token
 
 P = Principal
 EVENT = "sandherd.v1.event.p1.sbx-1.agent.message"
@@ -125,7 +125,7 @@ async def test_the_list_is_shared_and_pruned(herd: Broker) -> None:
         revokers = [await stack.enter_async_context(Revoker.open(herd.url, keys, spawner.js)) for _ in range(2)]
         everything = list((short | long).items())
         await asyncio.gather(*(revokers[n % 2].revoke(dict([item]), now) for n, item in enumerate(everything)))
-        assert (await (await RevocationList.open(spawner.js)).read())[0].keys() == {key for key, _ in everything}
+        assert (await RevocationList.of(spawner.js).read())[0].keys() == {key for key, _ in everything}
         assert revoked_at_broker(herd) == {key for key, _ in everything}
         await revokers[0].sync(now + timedelta(minutes=10))
         assert revoked_at_broker(herd) == long.keys()
@@ -136,7 +136,7 @@ def revoked_at_broker(herd: Broker) -> set[str]:
 
 
 def account_token(herd: Broker) -> str:
-    return held_token(herd.nats.directory, herd.identity.root_key("sandboxes").public) or ""
+    return newest_token([herd.nats.directory], herd.identity.root_key("sandboxes").public) or ""
 
 
 async def test_an_older_account_token_at_the_next_start_does_not_undo_revocations(herd: Broker) -> None:

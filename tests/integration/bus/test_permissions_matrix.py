@@ -36,7 +36,7 @@ TOKENS = {
 
 @dataclass(frozen=True)
 class Speaker:
-    """One credential under test; a sandbox's and a client's are bound to project p1."""
+    """One credential under test; a sandbox's, a client's and a subscriber's are bound to project p1."""
 
     principal: Principal
     bus: Bus
@@ -82,7 +82,7 @@ def is_own(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
     """Whether these tokens are the principal's own, as far as it is bound to any."""
     if principal in {P.WORKER, P.JOINER}:
         return tokens["project"] == PROJECT and tokens["sandbox"] == SANDBOX
-    if principal is P.CLIENT:
+    if principal in {P.CLIENT, P.SUBSCRIBER}:
         return tokens["project"] == PROJECT
     return row.mood is not Mood.DEAD or tokens["service"] == principal
 
@@ -152,23 +152,41 @@ def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
             yield f"$JS.API.CONSUMER.{verb}.{stream}", NOBODY
 
 
+MAKERS = {"EVENTS": frozenset({P.EVENT_INGEST})}  # for subscribers; it may not take from them itself
+SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # which a subscriber of p1 may take from
+OTHERS = ("monitor-follow-1", "event-ingest-follow-1", "anything", "sub-p2-1", "sub-p1-1-1", "sub-p1", "sub-p-1")
+
+
 def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
     for stream in ALL_STREAMS:
         # A consumer without a name is what nats-py's key-value calls make, on buckets alone.
         watching = OWNERS.get(stream, NOBODY)
         yield f"$JS.API.CONSUMER.CREATE.{stream}", watching
-        for name in ("monitor-follow-1", "event-ingest-follow-1", "anything"):
+        for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
             following = followers(stream)
-            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", following
-            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", following
+            making = following | MAKERS.get(stream, NOBODY)
+            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", making
+            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", making
             yield f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", following
-            yield from _on_consumer(stream, name, info=following | watching, delete=following | watching)
+            yield from _on_consumer(stream, name, info=making | watching, delete=making | watching)
+            yield from _from_outside(stream, name)
         for name, service in durables(stream).items():
             yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", NOBODY
             yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", NOBODY
             yield f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", frozenset({service})
-            info = followers(stream) | room_givers(stream) | {service}
+            info = followers(stream) | room_givers(stream) | MAKERS.get(stream, NOBODY) | {service}
             yield from _on_consumer(stream, name, info=info, delete=NOBODY)
+            yield from _from_outside(stream, name)
+
+
+def _from_outside(stream: str, name: str) -> Iterator[tuple[str, frozenset[Principal]]]:
+    """The broker's API as people call it: for a subscriber's own consumers, and then only to take from them."""
+    allowed = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
+    yield f"$JS.herd.API.CONSUMER.INFO.{stream}.{name}", allowed
+    yield f"$JS.herd.API.CONSUMER.MSG.NEXT.{stream}.{name}", allowed
+    others = [f"CONSUMER.{verb}.{stream}.{name}" for verb in ("CREATE", "DURABLE.CREATE", "DELETE", "PAUSE", "RESET")]
+    others += [f"{verb}.{stream}" for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.LIST")]
+    yield from ((f"$JS.herd.API.{other}", NOBODY) for other in others)
 
 
 def _on_consumer(
@@ -178,7 +196,7 @@ def _on_consumer(
     yield f"$JS.API.CONSUMER.DELETE.{stream}.{name}", delete
     for verb in ("DURABLE.CREATE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"):
         yield f"$JS.API.CONSUMER.{verb}.{stream}.{name}", NOBODY
-    owner = durables(stream).get(name)
+    owner = P.SUBSCRIBER if stream == "EVENTS" and SUBSCRIBED.get(name) else durables(stream).get(name)
     acking = frozenset({owner}) if owner else NOBODY
     yield f"$JS.ACK.{stream}.{name}.1.1.1.1.0", acking
     yield f"$JS.ACK._.hash.{stream}.{name}.1.1.1.1.0.x", acking
@@ -329,6 +347,7 @@ async def test_no_wildcard_opens_what_its_single_subjects_would_not(speakers: li
 IN_ONE_GO = (
     (P.CLIENT, f"sandherd.v1.event.{PROJECT}.>"),
     (P.CLIENT, f"sandherd.v1.event.{PROJECT}.{SANDBOX}.>"),
+    (P.SUBSCRIBER, f"sandherd.v1.event.{PROJECT}.>"),
     (P.CLIENT, f"sandherd.v1.output.{PROJECT}.*"),
     (P.OPERATOR, "sandherd.v1.event.>"),
     (P.OPERATOR, "sandherd.v1.output.*.*"),

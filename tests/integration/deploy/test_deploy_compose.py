@@ -1,6 +1,7 @@
 """docker-compose.yml, read by docker-compose itself, without an engine; tests/e2e/docker runs it."""
 
 import json
+from typing import Any
 
 import pytest
 import yaml
@@ -37,7 +38,7 @@ def test_only_with_its_profile_does_telemetry_run() -> None:
 
 def test_what_may_be_set_reaches_those_it_is_for() -> None:
     """Version, image and network of sandboxes, ports, the collector."""
-    given = {
+    given: Any = {
         "DOCKER_GID": "7", "SANDHERD_VERSION": "9.9.9", "SANDBOX_IMAGE": "team/agents:1", "NATS_PORT": "14222",
         "SANDHERD_DOCKER_NETWORK": "boxes", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
     }  # fmt: skip

@@ -193,7 +193,7 @@ async def test_the_sandboxes_account_is_given_by_the_spawner_that_starts(deploye
     deployed.provision()
     spawner, revoked, now = deployed.folder / "herd/identity/spawner", Key.new(Kind.USER).public, int(time.time())
     async with deployed.bus("spawner") as bus:
-        await (await RevocationList.open(bus.js)).change({revoked: now + 3600}, now)
+        await RevocationList.of(bus.js).change({revoked: now + 3600}, now)
     account = json.loads((spawner / "account.json").read_text())
     account["nats"]["limits"]["conn"] = 4711
     (spawner / "account.json").write_text(json.dumps(account))

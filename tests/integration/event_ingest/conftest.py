@@ -24,7 +24,7 @@ from sandherd.contracts.events import EVENTS
 from sandherd.contracts.requests import Request
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SPEAKERS = {

@@ -14,7 +14,7 @@ from message_relay.pumping import Pump
 from message_relay.saying import Saying
 from message_relay.taking import Taking
 from sandherd.bus.connection import Bus
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 
 
 class Killed(BaseException):

@@ -142,14 +142,16 @@ async def test_the_end_of_a_program_is_told(boxes: Any) -> None:
 
 async def test_a_box_is_stopped_in_order_and_then_by_force(boxes: Any) -> None:
     """A program that hears SIGTERM ends by itself; one that doesn't is ended after its grace."""
-    fair, deaf = await boxes.make('trap "exit 5" TERM; while :; do sleep 0.05; done'), await boxes.make(_DEAF)
+    fair, deaf = await boxes.make(_FAIR), await boxes.make(_DEAF)
+    for box in (fair, deaf):
+        await boxes.sh(box, f"until [ -e {WORK}/heard ]; do sleep 0.05; done")
     await asyncio.gather(boxes.provider.stop(fair.name, 20), boxes.provider.stop(deaf.name, 0.5))
     ends = [(await boxes.provider.get(box.name)).end.code for box in (fair, deaf)]
     assert ends == [5, 137]
     await boxes.provider.stop(fair.name, 1)
 
 
-_DEAF = 'trap "" TERM; while :; do sleep 0.05; done'
+_FAIR, _DEAF = (f'trap "{what}" TERM; : > {WORK}/heard; while :; do sleep 0.05; done' for what in ("exit 5", ""))
 
 
 async def test_a_box_can_be_started_again_with_what_it_had(boxes: Any) -> None:

@@ -1,21 +1,24 @@
 """What is Docker's own: how a container is shut in, its network, its last words, and how the worker is brought."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiodocker import Docker
+from aiodocker import Docker, DockerError
 
 from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
-from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
+from spawner.runtimes.boxes.furnishing import HERD, STATE
+from spawner.runtimes.boxes.provider import File, ProviderError, ProviderFault
+from spawner.runtimes.boxes.runtime import seen
 from spawner.runtimes.docker.bringing import Bringing
-from spawner.runtimes.docker.containers import Kind
+from spawner.runtimes.docker.containers import Kind, config
 from spawner.runtimes.docker.engine import Engine
 from tests.engines.docker import IMAGE
-from tests.integration.runtimes.conftest import WORK, Boxes, Open
+from tests.integration.runtimes.conftest import WAITS, WORK, Boxes, Open
 
 
 @pytest.fixture
@@ -116,39 +119,108 @@ async def test_what_is_mounted_is_there_as_it_was_said(boxes: Any, docker: Docke
     assert await boxes.provider.get(spec.name) is None
 
 
+USER = (1000, 1000)
+
+
 async def test_the_worker_is_brought_once(docker: Docker) -> None:
-    """However many ask for it at once; the volume is the same, and it is filled."""
+    """However many ask for it at once: one image, one layer on the one asked for; nothing else is left of it."""
     bundled = bytes(20480)
-    volumes = await asyncio.gather(*(Bringing(docker, bundled).volume_for(IMAGE) for _ in range(3)))
+    images = await asyncio.gather(*(Bringing(docker, USER, bundled).image_for(IMAGE) for _ in range(3)))
     try:
-        assert len(set(volumes)) == 1
-        assert (await docker.containers.container(str(volumes[0])).show())["State"]["ExitCode"] == 0
+        assert len(set(images)) == 1
+        made, base = await docker.images.inspect(images[0]), await docker.images.inspect(IMAGE)
+        assert made["RootFS"]["Layers"][:-1] == base["RootFS"]["Layers"]
+        assert made["Config"]["Env"] == base["Config"]["Env"]
+        await none_at_it(docker)
+        another = await Bringing(docker, (1001, 1001), bundled).image_for(IMAGE)
+        assert another != images[0]
+        await forget(docker, another)
     finally:
-        await forget(docker, str(volumes[0]))
+        await forget(docker, images[0])
 
 
 async def test_what_was_begun_and_given_up_is_begun_anew(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a spawner that died in the middle: the next one does not wait for ever, and does not take it for done."""
     monkeypatch.setattr("spawner.runtimes.docker.bringing._ABANDONED", 0.3)
     bundled = bytes(10240)
-    volume = str(await Bringing(docker, bundled).volume_for(IMAGE))
+    image = await Bringing(docker, USER, bundled).image_for(IMAGE)
+    await forget(docker, image)
+    abandoned = await docker.containers.create({"Image": IMAGE, "Cmd": ["true"]}, name=image.replace(":", "-"))
     try:
-        porter = docker.containers.container(volume)
-        config = (await porter.show())["Config"]
-        await porter.delete(force=True)
-        told = {"Image": IMAGE, "Entrypoint": config["Entrypoint"], "Labels": config["Labels"]}
-        abandoned = await docker.containers.create(told, name=volume)
-        assert await Bringing(docker, bundled).volume_for(IMAGE) == volume
-        shown = await docker.containers.container(volume).show()
-        assert (shown["Id"] != abandoned.id, shown["State"]["ExitCode"]) == (True, 0)
+        assert await Bringing(docker, USER, bundled).image_for(IMAGE) == image
+        with pytest.raises(DockerError):
+            await abandoned.show()
+        await none_at_it(docker)
     finally:
-        await forget(docker, volume)
+        await forget(docker, image)
 
 
-async def forget(docker: Docker, volume: str) -> None:
+async def none_at_it(docker: Docker) -> None:
+    """No container is left that an image was made in."""
+    assert await docker.containers.list(all="true", filters='{"name": ["^/sandherd-ready-"]}') == []
+
+
+async def forget(docker: Docker, image: str) -> None:
     """Take what was brought away again."""
-    await docker.containers.container(volume).delete(force=True)
-    await (await docker.volumes.get(volume)).delete()
+    await docker.images.delete(image, force=True)
+
+
+SECRET = "a-secret-4711"
+
+
+async def test_files_go_in_by_no_way_that_tells_them(boxes: Any, docker: Docker) -> None:
+    """Neither what the engine shows of a container nor its logs have them, nor any process of it in its arguments."""
+    box = await boxes.make(files=[File(f"{STATE}/joiner.creds", SECRET.encode())])
+    said = await boxes.sh(box, f"cat {STATE}/joiner.creds; stat -c ' %a %u' {STATE}/joiner.creds; ps -eo args")
+    assert said.out.decode().startswith(f"{SECRET} 600 1000\n")
+    assert said.out.count(SECRET.encode()) == 1
+    container = docker.containers.container(box.id)
+    told = json.dumps(await container.show()) + "".join(await container.log(stdout=True, stderr=True))
+    assert SECRET not in told
+
+
+async def test_large_files_go_in_whole_before_the_program_begins(boxes: Any) -> None:
+    """More than any buffer on the way holds; the program finds its input empty."""
+    content = bytes(range(256)) * 40_000
+    files = [File(f"{STATE}/large", content), File(f"{WORK}/deep/er/last", b"last")]
+    box = await boxes.make(f"cat > {WORK}/input; sha256sum < {STATE}/large > {WORK}/sum; {WAITS}", files=files)
+    said = await boxes.sh(box, f"until [ -s {WORK}/sum ]; do sleep 0.05; done; cat sum deep/er/last; wc -c < input")
+    assert said.out.decode() == f"{hashlib.sha256(content).hexdigest()}  -\nlast0\n"
+
+
+async def test_a_container_that_was_made_and_not_started_is_gone_on_with(boxes: Any, docker: Docker) -> None:
+    """By whoever asks next, also where its input is closed already: the spawner that made it died at that moment."""
+    for handed in (None, b"", b"99999\ncut off"):
+        spec = boxes.spec()
+        image = await Bringing(docker, USER).image_for(IMAGE)
+        container = await docker.containers.create(config(spec, Kind(IMAGE), image), name=f"sandherd-{spec.name}")
+        if handed is not None:
+            async with container.attach(stdin=True) as stream:
+                await stream.write_in(handed)
+        box = await boxes.provider.create(spec)
+        assert (box.id, box.alive) == (container.id, True)
+        said = await boxes.sh(box, f"cat {STATE}/task.json; echo on")
+        assert said.out == spec.files[0].content + b"on\n"
+
+
+@pytest.mark.parametrize("handed", [b"", b"99999\ncut off"])
+async def test_a_container_whose_files_never_came_has_not_begun(boxes: Any, docker: Docker, handed: bytes) -> None:
+    """The spawner died while it handed them over: it ends as one whose worker had no leave, and can be recovered."""
+    spec = boxes.spec(f"echo life >> {WORK}/lives; {WAITS}")
+    image = await Bringing(docker, USER).image_for(IMAGE)
+    container = await docker.containers.create(config(spec, Kind(IMAGE), image), name=f"sandherd-{spec.name}")
+    async with container.attach(stdin=True) as stream:
+        await container.start()
+        await stream.write_in(handed)
+    ended = await boxes.until(await boxes.provider.get(spec.name), lambda box: box is not None and box.end is not None)
+    end = seen(ended).end
+    assert end is not None
+    assert (end.code, end.not_started) == (7, True)
+    assert "have not come" in ended.end.reason
+    await boxes.provider.put(spec.name, spec.files)
+    await boxes.provider.start(spec.name)
+    said = await boxes.sh(ended, f"until [ -s {WORK}/lives ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert said.out == b"life\n"
 
 
 async def test_a_volume_without_its_container_is_found_and_used(boxes: Any, docker: Docker) -> None:
@@ -159,6 +231,9 @@ async def test_a_volume_without_its_container_is_found_and_used(boxes: Any, dock
     await docker.containers.container(box.id).delete(force=True, v=True)
     found = await boxes.provider.get(spec.name)
     assert (found.hollow, found.alive, found.labels) == (True, False, box.labels)
+    end = seen(found).end
+    assert end is not None
+    assert not end.gone, "it would be given up, though its volume has what was not said yet"
     assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [spec.name]
     box = await boxes.provider.create(spec)
     said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")

@@ -1,26 +1,26 @@
 """What goes wrong at a cluster: each ends in a fault of the closed set, with a text that helps, and leaves nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from sandherd.settings import Settings
-from spawner.runtimes.boxes.asking import patiently
 from spawner.runtimes.boxes.furnishing import HERD, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.kubernetes.opening import open_kubernetes
-from tests.doubles.kubernetes.api import Fault, forbidden
+from tests.doubles.kubernetes.api import Fault
+from tests.doubles.kubernetes.authorization import forbidden
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.doubles.kubernetes.opening import opened
 from tests.doubles.kubernetes.store import ApiError, Json
+from tests.integration.runtimes.clusters import PODS, breaks, change, left, listening, made, pod_of, until
 from tests.integration.runtimes.conftest import Boxes
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
-PODS = "/pods"
 SECRET = "a-secret-4711"
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
 
@@ -38,29 +38,10 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
         yield boxes
 
 
-@asynccontextmanager
-async def made(cluster: Cluster, version: str | None = None, **kind: Any) -> AsyncIterator[Boxes]:
-    boxes = Boxes(await opened(cluster, version, **kind)())
-    try:
-        yield boxes
-    finally:
-        cluster.now(cluster.api.faults.clear)
-        await boxes.close()
-
-
-def breaks(cluster: Cluster, *faults: Fault) -> None:
-    cluster.now(lambda: cluster.api.faults.extend(faults))
-
-
 async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
         await boxes.make(**changed)
     return caught.value
-
-
-def left(cluster: Cluster) -> list[str]:
-    """The pods that there are."""
-    return [item["metadata"]["name"] for item in cluster.objects("pods")]
 
 
 @pytest.mark.parametrize(
@@ -279,6 +260,44 @@ async def test_opening_closes_the_network_and_says_what_is_missing(cluster: Clus
         await open_kubernetes(settings.model_copy(update={"sandbox_image": None}), "h1")
 
 
+async def test_a_right_that_is_missing_is_named(cluster: Cluster) -> None:
+    """Whatever the spawner does is allowed by the role that is deployed, and by nothing less."""
+    async with made(cluster) as boxes:
+        rules = cluster.api.rules
+        for verb in ("create", "patch", "list", "delete"):
+            cluster.now(partial(setattr, cluster.api, "rules", without(rules, "pods", verb)))
+            with pytest.raises(ProviderError, match=f"role {verb} pods") as caught:
+                await pods_life(boxes)
+            assert caught.value.fault is ProviderFault.REFUSED
+        cluster.now(lambda: setattr(cluster.api, "rules", rules))
+        await pods_life(boxes)
+
+
+def without(rules: Any, resource: str, verb: str) -> list[Json]:
+    return [
+        {**rule, "verbs": [one for one in rule["verbs"] if resource not in rule["resources"] or one != verb]}
+        for rule in rules
+    ]
+
+
+async def pods_life(boxes: Boxes) -> None:
+    box = await boxes.make()
+    await boxes.provider.find({HERD: boxes.herd})
+    await boxes.provider.remove(box.name)
+
+
+async def test_two_spawners_close_the_network_at_once(cluster: Cluster) -> None:
+    """The other one was first, with what was right then: it is made right once more."""
+    settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url="nats://10.9.8.7:4222")
+    await (await open_kubernetes(settings, "h1")).close()
+    missing = ApiError(404, "NotFound", 'networkpolicies "sandherd-h1" not found')
+    breaks(cluster, Fault("PATCH", "/networkpolicies", missing, times=1))
+    later = settings.model_copy(update={"nats_url": "nats://10.9.8.8:4222"})
+    await (await open_kubernetes(later, "h1")).close()
+    (policy,) = cluster.objects("networkpolicies")
+    assert policy["spec"]["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.9.8.8/32"}}]
+
+
 async def test_what_belongs_to_the_spawner_goes_with_it(cluster: Cluster) -> None:
     """Its Deployment is deleted: the cluster removes every sandbox, whoever is there to see it."""
     deployment: Json = {
@@ -291,36 +310,17 @@ async def test_what_belongs_to_the_spawner_goes_with_it(cluster: Cluster) -> Non
         },
     }
     owner = cluster.now(lambda: cluster.store.create("deployments", "sandherd", deployment))
-    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "spawner", "uid": owner["metadata"]["uid"]}
-    async with made(cluster, owner=reference) as boxes:
+    settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
+    settings = settings.model_copy(update={"kubernetes_owner": "Deployment/spawner"})
+    boxes = Boxes((await open_kubernetes(settings, "h1"))._provider)
+    try:
         box = await boxes.make("trap 'exit 0' TERM; while :; do sleep 0.1; done")
+        assert len(cluster.objects("networkpolicies")) == 1
         await cluster.later(cluster.api._end("deployments", owner, 0))
         assert await boxes.until(box, lambda one: one is None) is None
-    assert left(cluster) == []
-
-
-@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
-async def test_a_sandbox_is_made_where_the_cluster_has_them(version: str) -> None:
-    """It is one box, with its pod; it is stopped, started and removed as a pod is. A pod that replaces it is a loss."""
-    with Cluster(sandboxes=version) as cluster:
-        settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
-        runtime = await open_kubernetes(settings, "h1")
-        assert f"agents.x-k8s.io/{version}" in str(runtime._provider._objects.made)  # type: ignore[attr-defined]
-        await runtime.close()
-        async with made(cluster, version) as boxes:
-            box = await boxes.make("trap 'exit 5' TERM; while :; do sleep 0.1; done")
-            assert (len(cluster.objects("sandboxes")), len(left(cluster))) == (1, 1)
-            assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [box.name]
-            await boxes.provider.stop(box.name, 10)
-            await boxes.provider.start(box.name)
-            assert (await boxes.sh(box, "echo here")).out == b"here\n"
-            await cluster.later(cluster.kubelet.delete(pod_of(cluster, box.name), 0))
-            lost = await boxes.until(box, lambda one: one is not None and one.state is BoxState.FAILED)
-            assert lost is not None
-            assert (lost.alive, lost.runs >= 1) == (False, True)
-            await boxes.provider.remove(box.name)
-        assert cluster.objects("sandboxes") == []
-        assert left(cluster) == []
+    finally:
+        await boxes.close()
+    assert left(cluster) + cluster.objects("networkpolicies") == []
 
 
 async def test_no_secret_is_where_a_cluster_keeps_or_logs_things(cluster: Cluster, pods: Boxes) -> None:
@@ -333,39 +333,3 @@ async def test_no_secret_is_where_a_cluster_keeps_or_logs_things(cluster: Cluste
     assert SECRET not in str(cluster.store.objects) + str(cluster.store.history)
     assert SECRET not in str(cluster.api.asked)
     assert cluster.token not in str(cluster.api.asked) + repr(pods.provider)
-
-
-# --- what these need -----------------------------------------------------------------------------------------------
-
-
-def pod_of(cluster: Cluster, name: str) -> Json:
-    (found,) = [pod for pod in cluster.objects("pods") if pod["metadata"]["name"].endswith(name)]
-    return found
-
-
-def change(cluster: Cluster, name: str, patch: Json) -> None:
-    pod = pod_of(cluster, name)["metadata"]
-    cluster.now(lambda: cluster.store.patch("pods", pod["namespace"], pod["name"], patch))
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
-
-
-@asynccontextmanager
-async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
-    """The names that are told, from now on."""
-    heard: set[str] = set()
-
-    async def hear() -> None:
-        async for name in patiently(boxes.provider.changes, 0.1):
-            heard.add(name)
-
-    hearing = asyncio.create_task(hear())
-    try:
-        yield heard
-    finally:
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)

@@ -1,7 +1,8 @@
 """What every runtime has to do, asked of each of them in the same words: process, and every provider of boxes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -9,16 +10,22 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
+from sandherd.contracts.specs import Limits
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
 from sandherd_worker.serving.asking import free_port
 from spawner.main import compose
+from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
+from tests.doubles.kubernetes.opening import opened
 from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
 from tests.integration.spawner.conftest import Person, eventually
+
+REAL = ("process", "docker")
+"""The others are doubles here, whose programs are processes of this host."""
 
 
 @pytest.fixture(params=["process", *PROVIDERS])
@@ -108,6 +115,23 @@ async def test_a_command_finds_its_place(sandboxes: Sandboxes, monkeypatch: pyte
     assert (await sandboxes.sh(unit, "pwd", folder="work/a b")).out.endswith(b"/work/a b\n")
     with pytest.raises(RuntimeFailedError):
         await sandboxes.sh(unit, "pwd", folder="../..")
+
+
+async def test_a_sandbox_keeps_to_its_cores(sandboxes: Sandboxes, kind: str) -> None:
+    """A program that would keep a core busy gets its share, where the kernel is a real runtime's; else it is declared.
+
+    Where a runtime holds to no number of cores, it says so.
+    """
+    held = {"process": "cgroup", "remote": "none"}.get(kind, "provider")
+    assert sandboxes.runtime.capabilities.cores == held
+    if kind not in REAL:
+        return
+    plan = sandboxes.plan(limits=Limits(memory_mb=256, processes=100, cores=0.25))
+    await sandboxes.runtime.create(plan)
+    busy = "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 1.5: pass\n"
+    told = "print(time.process_time() / (time.monotonic() - began))"
+    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{told}"', seconds=40)).out)
+    assert 0.05 < share < 0.45
 
 
 async def test_a_command_that_takes_too_long_is_ended(sandboxes: Sandboxes) -> None:
@@ -215,30 +239,70 @@ def open_reaching(kind: str, open_it: Open, request: pytest.FixtureRequest) -> O
         return open_it
 
 
-async def test_a_port_of_a_sandbox_is_reached_or_that_is_refused(open_reaching: Open, herd: Broker) -> None:
-    """As its capabilities say: what listens in there answers at the address that is told."""
+@pytest.fixture
+def port_of(kind: str, request: pytest.FixtureRequest) -> Callable[[str], int]:
+    """A port of a sandbox that nobody listens on yet, and that there is a way to."""
+    if kind == "remote":
+        double = request.getfixturevalue("remote_double")
+        return lambda unit: int(double.of(unit).machine.work_ports[0])
+    return lambda unit: free_port()
+
+
+async def test_a_port_of_a_sandbox_is_reached_by_whoever_shows_what_is_wanted(
+    open_reaching: Open, port_of: Callable[[str], int], herd: Broker
+) -> None:
+    """What listens in there answers at its address, with its headers; without them, where there are any, it doesn't."""
     sandboxes = Sandboxes(await open_reaching("ports"), open_reaching, herd, "ports")
     try:
-        unit, port = await sandboxes.make(), free_port()
-        if not sandboxes.runtime.capabilities.ports:
-            with pytest.raises(RuntimeFailedError) as caught:
-                await sandboxes.runtime.address(unit, port)
-            assert caught.value.fault is RuntimeFault.REFUSED
-            return
+        unit = await sandboxes.make()
+        port = port_of(unit)
+        assert sandboxes.runtime.capabilities.ports
         serving = f"setsid python3 -m http.server {port} --bind 0.0.0.0 >/dev/null 2>&1 & echo hello > told"
         assert (await sandboxes.sh(unit, serving)).code == 0
         address = await sandboxes.runtime.address(unit, port)
-        assert await eventually(lambda: _got(f"{address}/told"), 30) == "hello\n"
+        assert await eventually(lambda: _got(address), 30) == "hello\n"
+        for name, secret in address.headers.items():
+            assert secret not in repr(address)
+            assert await _got(replace(address, headers={})) is None
+            assert await _got(replace(address, headers={name: "another"})) is None
+        await sandboxes.runtime.remove(unit)
+        with pytest.raises(RuntimeFailedError) as caught:
+            await sandboxes.runtime.address(unit, port)
+        assert caught.value.fault is RuntimeFault.LOST
     finally:
         await sandboxes.close()
 
 
-async def _got(url: str) -> str | None:
+async def _got(address: Address) -> str | None:
     try:
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            return await answer.text()
+        async with (
+            aiohttp.ClientSession(headers=address.headers) as http,
+            http.get(f"{address.url}/told", allow_redirects=False) as answer,
+        ):
+            return await answer.text() if answer.status == 200 else None
     except aiohttp.ClientError:
         return None
+
+
+@pytest.fixture(params=["docker", "kubernetes"])
+def open_closed(request: pytest.FixtureRequest) -> Open:
+    """A runtime that is set so that nobody reaches what listens in its sandboxes."""
+    if request.param == "docker":
+        return box_runtimes(request.getfixturevalue("open_docker"))
+    return box_runtimes(opened(request.getfixturevalue("kubernetes_cluster"), closed=True))
+
+
+async def test_where_there_is_no_way_to_any_port_that_is_said(open_closed: Open, herd: Broker) -> None:
+    """Its capabilities say so, and a question for an address is refused with the runtime's name."""
+    sandboxes = Sandboxes(await open_closed("closed"), open_closed, herd, "closed")
+    try:
+        assert not sandboxes.runtime.capabilities.ports
+        unit = await sandboxes.make()
+        with pytest.raises(RuntimeFailedError, match=f"{sandboxes.runtime.name}: no port .* can be reached") as caught:
+            await sandboxes.runtime.address(unit, 8000)
+        assert caught.value.fault is RuntimeFault.REFUSED
+    finally:
+        await sandboxes.close()
 
 
 async def test_a_whole_task_from_its_submission_to_its_diff(

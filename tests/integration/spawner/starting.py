@@ -22,4 +22,4 @@ def text_of(value: Any) -> str:
         return json.dumps(
             {name: item.model_dump() if isinstance(item, BaseModel) else item for name, item in value.items()}
         )
-    return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+    return ",".join(sorted(map(str, value))) if isinstance(value, frozenset) else str(value)

@@ -13,7 +13,7 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.specs import Limits
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.live import Live
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.record import SandboxRecord

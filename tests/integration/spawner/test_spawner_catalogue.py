@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
     """Runtimes with what they can do and their limits, profiles, caps and defaults, as this herd is set."""
-    can = Capabilities(isolation=Isolation.BUBBLEWRAP, memory="cgroup", processes="rlimit", can_pause=True)
+    can = Capabilities(isolation=Isolation.BUBBLEWRAP, memory="cgroup", processes="rlimit", can_pause=True, ports=True)
     runtime = cast("Runtime", SimpleNamespace(name="process", capabilities=can))
     settings: dict[str, Any] = {
         "profiles": {"small": Profile(limits=Limits(memory_mb=128), warm=2)},
@@ -28,7 +28,7 @@ async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
         found = await client.ask(ListRuntimes(), "p1")
     view = found.runtimes[0]
     assert (view.runtime, view.default, view.isolation, view.limit) == ("process", True, "bubblewrap", 4)
-    assert (view.can_pause, view.memory, view.processes) == (True, "cgroup", "rlimit")
+    assert (view.can_pause, view.memory, view.processes, view.ports) == (True, "cgroup", "rlimit", True)
     assert found.profiles == settings["profiles"]
     assert (found.caps, found.defaults.memory_mb, found.defaults.cpu_seconds) == (settings["caps"], 2048, 60)
     assert (found.harnesses, found.max_file_bytes, found.max_attempts) == (

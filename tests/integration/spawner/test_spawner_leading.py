@@ -12,7 +12,7 @@ from sandherd.contracts.specs import Limits, SandboxSpec
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.live import Live
 from spawner.records.store import Held
 from spawner.sandboxes import decisions

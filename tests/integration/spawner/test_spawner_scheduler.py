@@ -15,7 +15,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.live import Live
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Capabilities, Isolation

@@ -54,6 +54,8 @@ def wanted_commands() -> set[str]:
         "approvals": "list grant deny",
         "harness": "install list",
         "image": "build context",
+        "subscriptions": "create list delete",
+        "credentials": "create",
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"

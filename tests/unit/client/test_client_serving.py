@@ -11,7 +11,7 @@ from sandherd.client.cli.serving import show
 from sandherd.client.herd import Herd
 from sandherd.contracts.requests import AgentServerView
 
-KEY = "k" * 43
+KEY, TOKEN = "k" * 43, "t" * 32
 
 
 class Asked:
@@ -22,7 +22,12 @@ class Asked:
 
     async def agent_server(self, sandbox: str, *, with_key: bool) -> AgentServerView:
         return AgentServerView(
-            sandbox=sandbox, kind="openhands", state=self.state, url="http://127.0.0.1:9", key=KEY if with_key else None
+            sandbox=sandbox,
+            kind="openhands",
+            state=self.state,
+            url="http://127.0.0.1:9",
+            key=KEY if with_key else None,
+            headers={"x-token": TOKEN} if with_key else None,
         )
 
 
@@ -35,10 +40,12 @@ def test_the_key_is_shown_only_where_it_is_asked_for(
     herd = cast("Herd", Asked("ready"))
     assert asyncio.run(show(herd, "sbx-1", output, key=key)) == 0
     shown = capsys.readouterr().out
-    assert (KEY in shown) is key
+    assert (KEY in shown, TOKEN in shown) == (key, key)
     assert "http://127.0.0.1:9" in shown
     if output is Format.JSON:
-        assert ("key" in json.loads(shown)) is key
+        assert ("key" in json.loads(shown), "headers" in json.loads(shown)) == (key, key)
+    elif key:
+        assert f"header x-token  {TOKEN}" in shown
 
 
 def test_one_that_does_not_answer_is_an_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,5 +56,6 @@ def test_one_that_does_not_answer_is_an_exit_status(capsys: pytest.CaptureFixtur
 
 def test_the_key_is_in_no_picture_of_an_answer() -> None:
     """A log of the object does not tell it."""
-    view = AgentServerView(sandbox="sbx-1", kind="openhands", state="ready", key=KEY)
+    view = AgentServerView(sandbox="sbx-1", kind="openhands", state="ready", key=KEY, headers={"x-token": TOKEN})
     assert KEY not in repr(view)
+    assert TOKEN not in repr(view)

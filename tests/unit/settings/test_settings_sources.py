@@ -29,6 +29,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_keep_alive": [False, False, False],
     "remote_pause_on_close": [True, True, True],
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
+    "sandbox_otlp_endpoint": ["http://one:4318", "https://two.example", "http://three:4318/otlp"],
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
@@ -49,6 +50,8 @@ NAMED: dict[str, list[Any]] = {
     "kubernetes_user": ["1:1", "1:2", "2:2"],
     "kubernetes_read_only": [False, True, False],
     "kubernetes_cpu": ["2", "500m", "1.5"],
+    "kubernetes_ingress": [["10.0.0.0/8", "team"], ["team/app=web"], ["nobody"]],
+    "kubernetes_ports": [[8000], [8000, 9000], [9000]],
     "kubernetes_egress": [["10.0.0.0/8"], ["10.0.0.0/8@443"], ["2001:db8::/32"]],
 }
 """Values of settings that take no word of any kind."""
@@ -71,7 +74,7 @@ def three(name: str) -> list[Any]:
 def written(value: Any) -> str:
     """A value as it stands in a variable."""
     if isinstance(value, str | list):
-        return ",".join([value] if isinstance(value, str) else value)
+        return ",".join([value] if isinstance(value, str) else map(str, value))
     return json.dumps(value)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from sandherd.settings import Settings
 from sandherd.settings.kubernetes import Placement, Toleration
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, File
-from spawner.runtimes.kubernetes import manifests, rights
+from spawner.runtimes.kubernetes import manifests, network, rights, states
 from spawner.runtimes.kubernetes.manifests import Kind
+from spawner.runtimes.kubernetes.network import Entrance
 from spawner.runtimes.kubernetes.opening import kind as kind_of
+from spawner.runtimes.kubernetes.opening import sources
 
 ROOT = Path(__file__).parents[3]
 VERSION = "1.37"
@@ -86,6 +89,8 @@ def test_a_pod_may_do_as_little_as_a_worker_can_do_with() -> None:
     }
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert container["resources"]["limits"] == {"memory": "512Mi", "cpu": "1", "ephemeral-storage": "8192Mi"}
+    sized = manifests.pod(replace(SPEC, limits=Limits(cores=1.5)), Kind(image="i"))["spec"]["containers"][0]
+    assert sized["resources"]["limits"]["cpu"] == "1500m"
     assert {volume["name"]: set(volume) for volume in spec["volumes"]} == {
         "sandherd": {"name", "emptyDir"},
         "tmp": {"name", "emptyDir"},
@@ -93,10 +98,43 @@ def test_a_pod_may_do_as_little_as_a_worker_can_do_with() -> None:
     assert spec["terminationGracePeriodSeconds"] == 7
 
 
+def test_everything_has_the_labels_that_tools_for_clusters_look_for() -> None:
+    """All six that are recommended, on what is made and on what a controller makes of it; and it has its owner."""
+    kind = Kind(image="i", owner=OWNER)
+    sandbox = manifests.sandbox(SPEC, kind, "v1beta1")
+    policy = network.policy(SPEC.labels[HERD], "nats://10.1.2.3", [], OWNER)
+    template = sandbox["spec"]["podTemplate"]["metadata"]
+    for told in (manifests.pod(SPEC, kind)["metadata"], sandbox["metadata"], template, policy["metadata"]):
+        labels = {key.partition("/")[2]: value for key, value in told["labels"].items() if key.startswith("app.")}
+        assert labels == {
+            "name": "sandherd-sandbox",
+            "instance": SPEC.labels[HERD],
+            "version": metadata.version("sandherd"),
+            "component": "sandbox",
+            "part-of": "sandherd",
+            "managed-by": "sandherd",
+        }
+        assert told is template or told["ownerReferences"] == [OWNER]
+
+
 def test_no_file_of_a_box_is_in_any_object() -> None:
     """They may be secrets: whoever may read pods, or their cluster's log, would read them."""
     kind = Kind(image="i", owner=OWNER)
     assert SECRET not in str(manifests.pod(SPEC, kind)) + str(manifests.sandbox(SPEC, kind, "v1beta1"))
+
+
+def test_a_pod_that_may_do_more_is_refused_by_the_double() -> None:
+    """It holds pods to the strictest of the Pod Security Standards; so a namespace may enforce that."""
+    from tests.doubles.kubernetes.admission import admit
+    from tests.doubles.kubernetes.store import ApiError
+
+    for kind in MATRIX:
+        admit(manifests.pod(SPEC, kind))
+    for field, weaker in (("securityContext", {}), ("hostNetwork", True)):
+        pod = manifests.pod(SPEC, MATRIX[0])
+        pod["spec"][field] = weaker
+        with pytest.raises(ApiError, match="restricted"):
+            admit(pod)
 
 
 def test_a_pod_is_placed_as_its_profile_says() -> None:
@@ -136,11 +174,12 @@ def test_whatever_a_thing_is_called_its_cluster_takes_the_name(text: str) -> Non
             },
         ),
         ("wss://broker.example.org", {"ports": [{"protocol": "TCP", "port": 443}]}),
+        ("nats://example.org", {"ports": [{"protocol": "TCP", "port": 4222}]}),
     ],
 )
 def test_the_network_of_a_herd_is_closed_but_for_what_it_needs(address: str, rule: dict[str, Any]) -> None:
     """Nobody reaches a sandbox; it reaches names, its broker as closely as that is known, and what is allowed."""
-    policy = valid(manifests.policy("h1", address, ["10.0.0.0/8@443", "2001:db8::/32"], OWNER))
+    policy = valid(network.policy("h1", address, ["10.0.0.0/8@443", "2001:db8::/32"], OWNER))
     assert policy["spec"]["ingress"] == []
     assert set(policy["spec"]["policyTypes"]) == {"Ingress", "Egress"}
     names, broker, *allowed = policy["spec"]["egress"]
@@ -149,6 +188,52 @@ def test_the_network_of_a_herd_is_closed_but_for_what_it_needs(address: str, rul
     assert allowed == [
         {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"protocol": "TCP", "port": 443}]},
         {"to": [{"ipBlock": {"cidr": "2001:db8::/32"}}]},
+    ]
+
+
+def test_only_who_is_named_is_let_in_and_to_the_ports_that_are_named() -> None:
+    """A network, or the pods of a namespace; never by that a sandbox, of whatever herd."""
+    named = ["10.1.0.0/16", "fd00::/8", "team", "team/app.kubernetes.io/name=web"]
+    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], None, Entrance(named, [12000, 12001])))["spec"][
+        "ingress"
+    ]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 12000}, {"protocol": "TCP", "port": 12001}]
+    v4, v6, team, web = rule["from"]
+    assert (v4, v6) == ({"ipBlock": {"cidr": "10.1.0.0/16"}}, {"ipBlock": {"cidr": "fd00::/8"}})
+    others = [{"key": "app.kubernetes.io/name", "operator": "NotIn", "values": ["sandherd-sandbox"]}]
+    assert team == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team"}},
+        "podSelector": {"matchExpressions": others},
+    }
+    assert web["podSelector"] == {"matchExpressions": others, "matchLabels": {"app.kubernetes.io/name": "web"}}
+    sandbox = manifests.pod(SPEC, Kind(image="i"))["metadata"]["labels"]
+    assert sandbox["app.kubernetes.io/name"] in others[0]["values"]
+
+
+def test_who_is_let_in_is_what_is_set_or_else_who_is_beside_the_spawner(tmp_path: Path) -> None:
+    """In a pod that is its own namespace; elsewhere that of sandboxes. `nobody` lets nobody in."""
+    own = tmp_path / "namespace"
+    usual = Settings(sandbox_image="i", kubernetes_namespace="boxes")
+    assert sources(usual, own) == ["boxes"]
+    own.write_text("spawners\n")
+    assert sources(usual, own) == ["spawners"]
+    assert sources(usual.model_copy(update={"kubernetes_ingress": frozenset({"b", "a"})}), own) == ["a", "b"]
+    assert (kind_of(usual).closed, kind_of(usual).ports) == (False, (12000, 12001))
+    assert kind_of(usual.model_copy(update={"kubernetes_ingress": frozenset({"nobody"})})).closed
+    assert valid(network.policy("h1", "nats://10.1.2.3", []))["spec"]["ingress"] == []
+
+
+@pytest.mark.parametrize("wrong", ["A", "team/", "team/=x", "team/a=b c", "10.0.0.0/33", "team/a"])
+def test_who_is_let_in_is_said_so_that_a_cluster_takes_it(wrong: str) -> None:
+    """Anything else is refused when the settings are read."""
+    with pytest.raises(ValueError, match="no network"):
+        Settings(kubernetes_ingress=frozenset({wrong}))
+
+
+def test_a_pod_is_reached_at_its_address_once_it_has_one() -> None:
+    """An address of the sixth version stands in brackets in a URL."""
+    assert [states.host({"status": status}) for status in ({}, {"podIP": "10.0.0.7"}, {"podIP": "fd00::7"})] == [
+        *(None, "10.0.0.7", "[fd00::7]")
     ]
 
 

@@ -108,6 +108,12 @@ UNSCHEDULABLE = {
         (waiting("ErrImageNeverPull"), ProviderFault.REFUSED, True, ["PULL_POLICY"]),
         (waiting("CreateContainerConfigError", 'secret "a" not found'), ProviderFault.REFUSED, True, ['secret "a"']),
         (waiting("RunContainerError", "exec: /bin/sh"), ProviderFault.REFUSED, True, ["/bin/sh"]),
+        (
+            contained({"waiting": {"reason": "CrashLoopBackOff"}}, 2, ended(128, "StartError")),
+            ProviderFault.REFUSED,
+            True,
+            ["/bin/sh", "image:1", "StartError", "128"],
+        ),
         (waiting("ContainerCreating"), ProviderFault.TIMED_OUT, False, ["ContainerCreating"]),
         (UNSCHEDULABLE, ProviderFault.QUOTA, False, ["Insufficient cpu", "make room"]),
         (

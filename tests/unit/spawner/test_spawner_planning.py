@@ -34,13 +34,13 @@ class NoMint:
         raise AssertionError
 
 
-def planned(**spec: object) -> tuple[SandboxPlan, SandboxRecord]:
+def planned(settings: Settings = SETTINGS, **spec: object) -> tuple[SandboxPlan, SandboxRecord]:
     asked = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)  # type: ignore[arg-type]  # by name
     record = SandboxRecord(
         project="p1", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", sandbox="sbx-1", runtime="docker", spec=asked,
         limits=Limits(), requested_at=NOW, expires_at=NOW + timedelta(hours=1),
     )  # fmt: skip
-    return Plans.of(SETTINGS, OWN).make(Held(record, 1), None, NoMint(), NOW), record
+    return Plans.of(settings, OWN).make(Held(record, 1), None, NoMint(), NOW), record
 
 
 def test_variables_are_forwarded_by_name_as_secrets() -> None:
@@ -56,6 +56,17 @@ def test_what_a_task_says_itself_goes_before() -> None:
     """And stays what it was: no secret, if it was none."""
     plan, _ = planned(env={"KEY": "mine"})
     assert (plan.spec.env, plan.spec.secret_env) == ({"KEY": "mine"}, frozenset())
+
+
+def test_an_agent_is_told_of_a_collector_that_sandboxes_may_reach_and_of_no_other() -> None:
+    """Off by default, whatever the services export to; no secret; and a task's own variables go before."""
+    assert planned(SETTINGS.model_copy(update={"otlp_endpoint": "http://inside:4318"}))[0].spec.env.keys() == {"KEY"}
+    open_to = SETTINGS.model_copy(update={"sandbox_otlp_endpoint": "http://collector:4318"})
+    plan, _ = planned(open_to, env={"OTEL_LOGS_EXPORTER": "none"})
+    assert plan.spec.env["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
+    assert plan.spec.env["OTEL_RESOURCE_ATTRIBUTES"] == "sandherd.project=p1,sandherd.sandbox=sbx-1"
+    assert plan.spec.env["OTEL_LOGS_EXPORTER"] == "none"
+    assert plan.spec.secret_env == {"KEY"}
 
 
 def test_a_profile_mounts() -> None:

@@ -47,6 +47,27 @@ def test_a_runtime_is_read_as_a_box(
     assert box.end is None or (box.runs >= 1 and box.end.reason)
 
 
+HOSTS = {"https://work-1-x.host/": 12000, "https://work-2-x.host": 12001}
+BESIDE = {12000: "https://work-1-x.host", 12001: "https://work-2-x.host"}
+BEHIND = {12000: "https://host/r1/work-1", 12001: "https://host/r1/work-2"}
+
+
+@pytest.mark.parametrize(
+    ("said", "ports"),
+    [
+        ({"work_hosts": HOSTS}, BESIDE),
+        ({"work_hosts": {}, "url": "https://x.host"}, {}),
+        ({"work_hosts": {"https://key@host": 12000, "ftp://host": 12001, "https://host": 80, "https://h?k=1": 9}}, {}),
+        ({"url": "https://x.host"}, BESIDE),
+        ({"url": "https://host/r1", "work_hosts": None}, BEHIND),
+        ({}, {}),
+    ],
+)
+def test_the_ports_of_a_runtime_are_those_that_are_told(said: dict[str, Any], ports: dict[int, str]) -> None:
+    """Where nothing is said of them, those that OpenHands' own programs count on; no URL that could hold a secret."""
+    assert runtime(**said).ports == ports
+
+
 def test_no_key_is_in_what_is_shown_of_a_runtime() -> None:
     """Whoever prints one prints no key."""
     assert "hush" not in repr(runtime(session_api_key="hush-hush"))

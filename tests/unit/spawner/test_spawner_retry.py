@@ -17,7 +17,7 @@ from sandherd.contracts.failures import TRANSIENT, ErrorType
 from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.specs import Limits
 from sandherd.contracts.states import TaskState, TransitionRefusedError
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
 from spawner.tasks.agents import lateness, lies_with
@@ -290,8 +290,8 @@ def test_each_attempt_is_counted_once_by_what_came_of_it() -> None:
     second = of_task.attempt_failed(first, "gone", "worker_lost", NOW)
     failed = of_task.attempt_failed(running(second), "gone", "worker_lost", NOW)
     for before, after_it in ((first, second), (second, running(second)), (running(second), failed), (failed, failed)):
-        count(meters, before, after_it)
-    count(meters, failed, asked_again(failed, retry_command(), NOW))
+        count(meters, lambda: NOW, before, after_it)
+    count(meters, lambda: NOW, failed, asked_again(failed, retry_command(), NOW))
     assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "retried"}) == 1
     assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "failed"}) == 1
     assert registry.get_sample_value("sandherd_retries_total", {"error_type": "worker_lost"}) == 1

@@ -17,10 +17,11 @@ from sandherd.bus.together import end as end_tasks
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.access import let_enter, let_read
 from sandherd.stack.child import Child, Command
-from sandherd.stack.control import PartStatus, phase_of
+from sandherd.stack.control import phase_of
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
 from sandherd.stack.keeping import LONGEST_WAIT, Keeper, Part, wait_before_start
 from sandherd.stack.leftovers import end_leftovers
+from sandherd.stack.looking import PartStatus
 from sandherd.stack.nats import quiet_port
 from sandherd.stack.programs import Place, environment_of
 from sandherd.stack.readiness import ask_ready

@@ -25,6 +25,9 @@ from sandherd_worker.exits import ExitCode
         ("HEARTBEAT_INTERVAL", "-1"),
         ("HEARTBEAT_INTERVAL", "nan"),
         ("NATS_URL", ""),
+        ("SANDHERD_PORTS", "12000,80"),
+        ("SANDHERD_PORTS", "12000;12001"),
+        ("SANDHERD_PORTS", "65536"),
     ],
 )
 def test_a_variable_that_cant_be_used_is_named(tmp_path: Path, assignment: Any, name: str, value: str) -> None:
@@ -79,6 +82,16 @@ def test_the_agents_environment_is_its_own(tmp_path: Path, assignment: Any) -> N
     assert found["SANDHERD_SANDBOX_ID"] == "sbx-1"
     assert "joiner.creds" not in json.dumps(found)
     assert secrets(spec) == ["hush-hush"]
+
+
+def test_an_agent_goes_on_in_the_trace_of_its_task(tmp_path: Path, assignment: Any) -> None:
+    """It finds its span in `TRACEPARENT`, as programs look for it; a task that brings one of its own keeps that."""
+    ours, own = f"00-{'a' * 32}-{'b' * 16}-01", f"00-{'c' * 32}-{'d' * 16}-01"
+    said = {"text": "x", "harness": {"kind": "command", "argv": ["true"]}}
+    who = assignment(tmp_path, TRACEPARENT=ours)
+    assert environment(TaskSpec.model_validate(said), who)["TRACEPARENT"] == ours
+    assert environment(TaskSpec.model_validate(said | {"env": {"TRACEPARENT": own}}), who)["TRACEPARENT"] == own
+    assert "TRACEPARENT" not in environment(TaskSpec.model_validate(said), assignment(tmp_path))
 
 
 def test_the_tasks_files_are_put_into_the_work_tree(tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 import json
 import os
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandherd_worker.box import surroundings
 from sandherd_worker.families import Families
 from sandherd_worker.processes import EXEC_VARIABLE, Reaper
+from sandherd_worker.serving.asking import free_port
 from sandherd_worker.serving.life import FAMILY, Life, Pace, What
 from sandherd_worker.serving.supervising import Supervisor
 from sandherd_worker.serving.told import FILE, Told
@@ -28,11 +31,12 @@ class Server:
         self.families = Families()
         self.supervisor: Supervisor
 
-    def start(self, how: str, restarts: int = 1, pace: Pace = SOON) -> None:
+    def start(self, how: str, restarts: int = 1, pace: Pace = SOON, ports: Sequence[int] = ()) -> None:
         what = What(
             argv=lambda port: [sys.executable, str(PROGRAM), str(port), how, str(self.folder)],
             environment=lambda: {**os.environ, EXEC_VARIABLE: FAMILY},
             folder=self.folder,
+            ports=ports,
         )
         self.supervisor = Supervisor(
             lambda stop: Life(what, pace, self.reaper, self.families, stop),
@@ -131,3 +135,24 @@ async def test_one_that_is_stopped_while_it_starts_is_gone(server: Server, event
     await server.supervisor.stop()
     assert server.left() == []
     assert server.listener.types()[-1] == "server_stopped"
+
+
+async def test_it_listens_where_it_is_reached(server: Server, eventually: Callable[..., Any]) -> None:
+    """Of the ports that there is a way to it takes the first that is free; without one it is not started at all."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy, free = taken.getsockname()[1], free_port()
+        server.start("well", ports=(busy, free))
+        await eventually(lambda: "server_ready" in server.listener.types(), "it is ready")
+        assert server.told["port"] == free
+        await server.supervisor.stop()
+        server.start("well", restarts=0, ports=(busy,))
+        await eventually(lambda: "server_failed" in server.listener.types(), "it is given up")
+    assert server.listener.events[-1].error.endswith(f"no port is free of those at which it would be reached: {busy}")
+
+
+def test_a_box_may_say_later_where_its_servers_are_reached() -> None:
+    """What the spawner has said counts more."""
+    own = {"SANDHERD_PORTS": "12000", "OTHER": "x"}
+    assert surroundings({"PATH": "p"}, own)["SANDHERD_PORTS"] == "12000"
+    assert surroundings({"SANDHERD_PORTS": "8000"}, own)["SANDHERD_PORTS"] == "8000"
+    assert "OTHER" not in surroundings({}, own)

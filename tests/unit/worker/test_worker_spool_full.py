@@ -62,3 +62,23 @@ async def test_only_last_words_take_the_reserve(tmp_path: Path, monkeypatch: Any
     await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL), last_words=True)
     assert [record.sequence for record in records(spool)] == [1, 2]
     await spool.close()
+
+
+async def test_a_drained_spool_leaves_no_segment_on_a_full_disk(tmp_path: Path, monkeypatch: Any) -> None:
+    """What was kept back for last words that found room without it makes room for the last cursor."""
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    await spool.append_event(event)
+    real = spool_cursor.save
+
+    def scarce(*args: Any, **more: Any) -> None:
+        if (tmp_path / "reserve").exists():
+            raise OSError(errno.ENOSPC, "no space")
+        real(*args, **more)
+
+    monkeypatch.setattr(spool_cursor, "save", scarce)
+    spool.acknowledge(1)
+    await spool.close()
+    assert list(tmp_path.glob("*.log")) == []
+    again = Spool.open(tmp_path, limit=LIMIT)
+    assert again.sequence == 1
+    await again.close()

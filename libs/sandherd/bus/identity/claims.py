@@ -24,6 +24,9 @@ _WORKER_SUBSCRIPTIONS: Final = 16
 CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
 """Where a full resolver takes a new account token."""
 CLAIMS_INBOX: Final = "_INBOX_spawner-claims"
+HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
+"""Where every server of a cluster says how it is."""
+WATCHER_INBOX: Final = "_INBOX_watcher"
 
 
 def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
@@ -112,6 +115,18 @@ def claims_pusher(public_key: str, system_account_key: str) -> Claims:
         name="spawner-claims",
         account=system_account_key,
         principal=Principal.SPAWNER,
+        permissions=allowed,
+    )
+
+
+def watcher(public_key: str, system_account_key: str) -> Claims:
+    """The local stack's user of the system account, who may do one thing: ask every server how it is."""
+    allowed = Permissions(publish=(HEALTH,), subscribe=(f"{WATCHER_INBOX}.>",))
+    return user(
+        public_key,
+        name="watcher",
+        account=system_account_key,
+        principal=Principal.OPERATOR,
         permissions=allowed,
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandherd.bus.identity.keys import read_claims
-from sandherd.bus.permissions import inbox
+from sandherd.bus.permissions import PEOPLE, inbox
 from sandherd.contracts.subjects import Principal
 
 _FILE: Final = """-----BEGIN NATS USER JWT-----
@@ -69,6 +69,6 @@ def bearer_of_claims(claims: dict[str, Any]) -> Bearer:
         key, name = str(claims["sub"]), str(claims["name"])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ValueError("not a credential of a herd") from error
-    is_person = principal in {Principal.CLIENT, Principal.OPERATOR}
+    is_person = principal in PEOPLE
     expires_at = datetime.fromtimestamp(float(claims["exp"]), UTC) if claims.get("exp") else None
     return Bearer(key, name, principal, tags.get("project"), inbox(principal, key if is_person else name), expires_at)

@@ -8,7 +8,7 @@ from sandherd.bus.identity.credentials import bearer, write_secret
 from sandherd.bus.identity.keys import read_claims
 from sandherd.bus.identity.material import Identity
 from sandherd.bus.identity.minting import Registrar
-from sandherd.bus.permissions import PEOPLE, Permissions, for_person, for_service
+from sandherd.bus.permissions import OF_ONE_PROJECT, PEOPLE, Permissions, for_person, for_service
 from sandherd.bus.setting_up import PROVISIONER, for_provisioner
 from sandherd.contracts.subjects import Principal
 
@@ -22,7 +22,7 @@ class Holding:
 
     def keep(self, principal: Principal, project: str) -> Path:
         """The file of a service or a person; `project` is a client's. Raises `UnsafeNameError`."""
-        name = f"client-{project}" if principal is Principal.CLIENT else principal.value
+        name = f"{principal}-{project}" if principal in OF_ONE_PROJECT else principal.value
         if principal in PEOPLE:
             return self._kept(name, partial(self._registrar.mint_person, principal, name[:63], project=project))
         return self._kept(name, partial(self._registrar.mint_service, principal))

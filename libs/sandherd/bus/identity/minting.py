@@ -12,6 +12,7 @@ from sandherd.bus.identity.credentials import credentials_text
 from sandherd.bus.identity.keys import Key, Kind, is_public_key, sign_claims
 from sandherd.bus.identity.material import ACCOUNT_KEYS, Identity, SpawnerKeys
 from sandherd.bus.permissions import (
+    OF_ONE_PROJECT,
     PEOPLE,
     SERVICES,
     Permissions,
@@ -100,7 +101,10 @@ class Registrar:
         return self._file(body, key, "services")
 
     def mint_person(self, role: Principal, name: str, *, project: str | None = None, life: float | None = None) -> str:
-        """A credentials file for a client of one project, or for an operator. Raises `UnsafeNameError`."""
+        """A credentials file for a client or a subscriber of one project, or for an operator.
+
+        Raises `UnsafeNameError`.
+        """
         if role not in PEOPLE:
             raise ValueError(f"{role} is no role of a person")
         key = Key.new(Kind.USER)
@@ -109,7 +113,7 @@ class Registrar:
             name=safe_name(name),
             account=self._account(role),
             principal=role,
-            project=safe_project(project or "") if role is Principal.CLIENT else None,
+            project=safe_project(project or "") if role in OF_ONE_PROJECT else None,
             expires=None if life is None else int(self._clock().timestamp() + life),
             permissions=for_person(role, project, key.public),
         )
@@ -127,6 +131,11 @@ class Registrar:
             permissions=allowed,
         )
         return self._file(body, key, "services")
+
+    def mint_watcher(self) -> str:
+        """A credentials file for asking servers how they are, and nothing else."""
+        key = Key.new(Kind.USER)
+        return self._file(claims.watcher(key.public, self._identity.root_key("system").public), key, "system-signing")
 
     def _account(self, principal: Principal) -> str:
         return self._identity.root_key(ACCOUNT_KEYS[account_of(principal)]).public

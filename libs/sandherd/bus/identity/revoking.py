@@ -20,6 +20,7 @@ from sandherd.bus.connection import Identity as Voice
 from sandherd.bus.identity.claims import CLAIMS_INBOX, CLAIMS_UPDATE, Claims, with_revocations
 from sandherd.bus.identity.keys import Key, sign_claims
 from sandherd.bus.identity.material import SpawnerKeys
+from sandherd.bus.reading import bucket_of
 
 BUCKET: Final = "revocations"
 _KEY: Final = "list"
@@ -51,9 +52,9 @@ class RevocationList:
         self._bucket = bucket
 
     @classmethod
-    async def open(cls, js: JetStreamContext) -> "RevocationList":
-        """The list of this broker. Raises `nats.js.errors.NotFoundError` if it is not provisioned."""
-        return cls(await js.key_value(BUCKET))
+    def of(cls, js: JetStreamContext) -> "RevocationList":
+        """The list of this broker."""
+        return cls(bucket_of(js, BUCKET))
 
     async def read(self) -> tuple[dict[str, int], int]:
         """The list and its revision; an empty one at revision 0 before the first change."""
@@ -92,7 +93,7 @@ class Revoker:
         `js` is the spawner's own connection, for the bucket.
         """
         async with system_line(url, keys.claims_credentials) as system:
-            yield cls(system, await RevocationList.open(js), keys)
+            yield cls(system, RevocationList.of(js), keys)
 
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
         """Refuse these public keys until their tokens expire; connections that use them are cut.

@@ -19,11 +19,15 @@ def operator_mode(tokens: BrokerTokens) -> dict[str, Any]:
     }
 
 
-def keeping(data: str, store: str) -> dict[str, Any]:
-    """Where a server keeps accounts, which the spawner signs anew with each revocation, and streams."""
+def keeping(data: str, store: str, *, compared: str | None = None) -> dict[str, Any]:
+    """Where a server keeps accounts, which the spawner signs anew with each revocation, and streams.
+
+    `compared` is how often the servers of a cluster compare their accounts.
+    """
     # Every account is known from the start, so the wait for one that is not is short.
+    accounts = {"type": "full", "dir": f"{data}/jwt", "allow_delete": False, "timeout": "500ms"}
     return {
-        "resolver": {"type": "full", "dir": f"{data}/jwt", "allow_delete": False, "timeout": "500ms"},
+        "resolver": accounts | ({"interval": compared} if compared else {}),
         "jetstream": {
             "store_dir": f"{data}/{store}",
             "max_file_store": STORE_BYTES,

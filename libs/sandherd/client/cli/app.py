@@ -8,6 +8,7 @@ import typer
 from sandherd.client.cli import (
     approvals,
     config,
+    credentials,
     dead,
     deploying,
     doctor,
@@ -17,6 +18,7 @@ from sandherd.client.cli import (
     past,
     sandboxes,
     stack,
+    subscriptions,
     tasks,
     within,
 )
@@ -67,6 +69,8 @@ app.command(epilog=past.LOGS_EXAMPLE)(past.logs)
 app.command(epilog=giving.SEND_EXAMPLE)(giving.send)
 app.add_typer(approvals.app, name="approvals")
 app.command(epilog=past.AUDIT_EXAMPLE)(past.audit)
+app.add_typer(subscriptions.app, name="subscriptions")
+app.add_typer(credentials.app, name="credentials")
 app.add_typer(dead.app, name="dead")
 app.add_typer(harnesses.app, name="harness")
 app.add_typer(images.app, name="image")

@@ -3,10 +3,10 @@
 from sandherd.client.cli import printing
 from sandherd.client.cli.options import Format
 from sandherd.client.herd import Herd
-from sandherd.contracts.requests import Catalogue
+from sandherd.contracts.requests import Catalogue, RuntimeView
 from sandherd.contracts.specs import Limits
 
-RUNTIMES = ("RUNTIME", "DEFAULT", "ISOLATION", "PAUSES", "MEMORY", "PROCESSES", "SANDBOXES")
+RUNTIMES = ("RUNTIME", "DEFAULT", "ISOLATION", "PAUSES", "MEMORY", "CORES", "PROCESSES", "PORTS", "SANDBOXES")
 PROFILES = ("PROFILE", "RUNTIME", "LIMITS", "WARM")
 
 
@@ -21,11 +21,7 @@ async def show(herd: Herd, output: Format) -> int:
 
 
 def _print(found: Catalogue) -> None:
-    rows = [
-        [one.runtime, one.default, one.isolation, one.can_pause, one.memory, one.processes, one.limit]
-        for one in found.runtimes
-    ]
-    printing.table(RUNTIMES, rows)
+    printing.table(RUNTIMES, [_row(one) for one in found.runtimes])
     if found.profiles:
         print()
         kinds = sorted(found.profiles.items())
@@ -43,10 +39,16 @@ def _print(found: Catalogue) -> None:
     )
 
 
+def _row(one: RuntimeView) -> list[object]:
+    held = [one.memory, one.cores, one.processes]
+    return [one.runtime, one.default, one.isolation, one.can_pause, *held, one.ports, one.limit]
+
+
 def _limits(limits: Limits | None) -> str | None:
     if limits is None:
         return None
+    cores = "" if limits.cores is None else f"{limits.cores:g} cores, "
     return (
-        f"{limits.memory_mb} MB, {limits.cpu_seconds} s of CPU, "
+        f"{limits.memory_mb} MB, {cores}{limits.cpu_seconds} s of CPU, "
         f"{limits.processes} processes, {limits.open_files} open files"
     )

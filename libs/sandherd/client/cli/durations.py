@@ -41,6 +41,12 @@ def memory_of(given: str | None) -> int | None:
     return int(float(found[1]) * _MIB[found[2].lower()])
 
 
+def limits_of(memory: str | None, cores: float | None) -> dict[str, float]:
+    """The limits that were asked for, by name. Raises `HerdError`."""
+    asked = {"memory_mb": memory_of(memory), "cores": cores}
+    return {name: limit for name, limit in asked.items() if limit is not None}
+
+
 def _wrong(option: str, given: str, what: str, remedy: str) -> HerdError:
     field = option.removeprefix("--")
     return HerdError.of(Code.INVALID_FIELD, f"{option} {given[:40]!r} is {what}", field=field, remedy=remedy)

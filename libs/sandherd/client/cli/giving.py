@@ -8,6 +8,7 @@ import typer
 from sandherd.client.cli.harness_options import Ask, Deny, Harness, Model, Set
 from sandherd.client.cli.options import (
     AgentServer,
+    Cores,
     Env,
     Files,
     Format,
@@ -75,6 +76,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     image: Image = None,
     profile: Profile = None,
     memory: Memory = None,
+    cores: Cores = None,
     file: Files = None,
     env: Env = None,
     secret_env: SecretEnv = None,
@@ -133,7 +135,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     It works in a sandbox of its own, and in a new one for each attempt. The exit status is 1 if it is not completed.
     """
     from sandherd.client.cli import running
-    from sandherd.client.cli.durations import memory_of
+    from sandherd.client.cli.durations import limits_of
     from sandherd.client.cli.harness_fields import harness as harness_of
     from sandherd.client.cli.spec import spec
     from sandherd.client.cli.talking import talk
@@ -168,10 +170,10 @@ def run(  # noqa: PLR0913  # one parameter per option
             errors=max_errors,
         ),
     )
-    most, earlier = memory_of(memory), wanted(resume, resume_attempt, fork=fork, work=not session_only)
+    most, earlier = limits_of(memory, cores), wanted(resume, resume_attempt, fork=fork, work=not session_only)
     return talk(
         ctx,
-        lambda herd: running.run(herd, task, output, follow=follow, memory=most, earlier=earlier),
+        lambda herd: running.run(herd, task, output, follow=follow, limits=most, earlier=earlier),
         project=project,
     )
 

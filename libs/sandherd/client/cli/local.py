@@ -27,9 +27,7 @@ def on_stack(ctx: typer.Context, work: Callable[[Path], Coroutine[Any, Any, T]],
     try:
         return show(asyncio.run(work(home)))
     except stack.StackFailedError as error:
-        raise HerdError.of(
-            Code.UNAVAILABLE, str(error), remedy="end what is left with `sandherd down`, then try again"
-        ) from None
+        raise HerdError.of(Code.UNAVAILABLE, str(error), remedy=error.remedy) from None
     except TimeoutError:
         raise HerdError.of(
             Code.UNAVAILABLE, "the stack is not ready in time", remedy="see what is missing with `sandherd status`"

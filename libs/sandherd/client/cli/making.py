@@ -1,7 +1,7 @@
 """Making a sandbox from the command line, and looking for what is left over."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,15 +45,15 @@ def sandbox_spec(
     return made(SandboxSpec, **given)
 
 
-async def with_memory(herd: Herd, spec: SpecT, memory: int | None) -> SpecT:
-    """The spec with so much memory in MiB, and else with the limits that it would have had."""
-    if memory is None:
+async def with_limits(herd: Herd, spec: SpecT, asked: Mapping[str, float]) -> SpecT:
+    """The spec with these limits, and else with those that it would have had."""
+    if not asked:
         return spec
     try:
         usual = _usual(await herd.catalogue(), spec.profile)
     except HerdError:
         usual = Limits()
-    return spec.model_copy(update={"limits": made(Limits, **usual.model_dump() | {"memory_mb": memory})})
+    return spec.model_copy(update={"limits": made(Limits, **usual.model_dump() | dict(asked))})
 
 
 def _usual(here: Catalogue, profile: str | None) -> Limits:
@@ -61,12 +61,12 @@ def _usual(here: Catalogue, profile: str | None) -> Limits:
     return own or here.defaults
 
 
-def create(spec: SandboxSpec, output: Format, *, memory: int | None, wait: bool, timeout: float) -> Work:
+def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wait: bool, timeout: float) -> Work:
     """What makes a sandbox, and prints its name."""
 
     async def work(herd: Herd) -> int:
         name = new_sandbox()
-        wanted = await with_memory(herd, spec, memory)
+        wanted = await with_limits(herd, spec, limits)
         view = await herd.create(wanted, sandbox=name, wait=wait, timeout=timeout)
         if output is Format.JSON:
             printing.document(view or {"sandbox": name})

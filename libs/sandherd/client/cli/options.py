@@ -83,6 +83,9 @@ Profile = Annotated[
     str | None, typer.Option("--profile", metavar="NAME", help="A named kind of sandbox; see `sandherd runtimes`.")
 ]
 Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="What the sandbox may use: 512m, 4g.")]
+Cores = Annotated[
+    float | None, typer.Option("--cores", metavar="NUMBER", help="How many cores it may keep busy: 2, 0.5.", min=0.05)
+]
 Files = Annotated[
     list[Path] | None,
     typer.Option(

@@ -1,13 +1,13 @@
 """A task, from the command line to its end on the screen; and a message to its receipt."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sandherd.client.cli import printing
 from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.leaving import complain
-from sandherd.client.cli.making import with_memory
+from sandherd.client.cli.making import with_limits
 from sandherd.client.cli.options import Format
 from sandherd.client.cli.screen import Screen
 from sandherd.client.cli.showing import complain_of_gaps
@@ -30,12 +30,12 @@ async def run(
     output: Format,
     *,
     follow: bool,
-    memory: int | None = None,
+    limits: Mapping[str, float],
     earlier: Earlier | None = None,
 ) -> int:
     """Submit a task and show what becomes of it. Returns 1 if it does not complete."""
     name = new_task()
-    task = await with_memory(herd, await going_on(herd.connection.ask, task, earlier), memory)
+    task = await with_limits(herd, await going_on(herd.connection.ask, task, earlier), limits)
     await herd.check(task)
     if follow:
         return await _run_to_the_end(herd, name, task, output)

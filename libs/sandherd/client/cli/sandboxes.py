@@ -8,6 +8,7 @@ import typer
 from sandherd.client.cli.listing import ask_for, show_list, show_one
 from sandherd.client.cli.options import (
     AgentServer,
+    Cores,
     Cursor,
     Env,
     Files,
@@ -76,6 +77,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     image: Image = None,
     profile: Profile = None,
     memory: Memory = None,
+    cores: Cores = None,
     ttl: Annotated[
         str | None, typer.Option("--ttl", metavar="TIME", help="How long it may live: 90s, 10m, 2h.")
     ] = None,
@@ -94,7 +96,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     time is over.
     """
     from sandherd.client.cli import making
-    from sandherd.client.cli.durations import memory_of
+    from sandherd.client.cli.durations import limits_of
     from sandherd.client.cli.talking import talk
 
     spec = making.sandbox_spec(
@@ -107,7 +109,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
         secret=secret_env or [],
         server=agent_server,
     )
-    work = making.create(spec, output, memory=memory_of(memory), wait=wait, timeout=timeout)
+    work = making.create(spec, output, limits=limits_of(memory, cores), wait=wait, timeout=timeout)
     return talk(ctx, work, project=project)
 
 

@@ -10,7 +10,7 @@ from sandherd.client.cli.options import Format, Output, example
 if TYPE_CHECKING:
     from sandherd.stack import Ended, PartStatus, StackStatus
 
-UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up")
+UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up", "sandherd up --nats 3")
 DOWN_EXAMPLE = example("sandherd down")
 STATUS_EXAMPLE = example("sandherd status", "sandherd status -o json")
 HEADER = ("PART", "STATE", "PID", "RESTARTS", "HTTP", "DETAIL")
@@ -20,14 +20,18 @@ def up(
     ctx: typer.Context,
     *,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until every part is ready.")] = True,
+    nats: Annotated[
+        int | None, typer.Option("--nats", metavar="N", help="How many nats-servers: 1 or 3; for ever the same.")
+    ] = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Start everything on this machine.
 
-    That is broker, database and services. What runs already is left as it is.
+    That is broker, database and services. What runs already is left as it is. Of three nats-servers any one may be
+    lost: each keeps everything.
     """
     place = _local_stack()
-    work = partial(place.stack.up, wait=wait, config=place.config_of(ctx))
+    work = partial(place.stack.up, wait=wait, config=place.config_of(ctx), nats=nats)
     return int(place.on_stack(ctx, work, lambda found: _show(found, output, complete=wait)))
 
 

@@ -106,7 +106,9 @@ def agent_server(
     ctx: typer.Context,
     sandbox: SandboxName,
     *,
-    key: Annotated[bool, typer.Option("--key", help="Show its key, too: a secret, for X-Session-API-Key.")] = False,
+    key: Annotated[
+        bool, typer.Option("--key", help="Show its key, too: a secret, for X-Session-API-Key; and any further header.")
+    ] = False,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:

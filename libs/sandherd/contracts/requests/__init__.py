@@ -72,6 +72,14 @@ from sandherd.contracts.requests.people import (
     UploadChunk,
 )
 from sandherd.contracts.requests.serving import AgentServerView, AskAgentServer
+from sandherd.contracts.requests.subscriptions import (
+    AskSubscriptions,
+    Subscribe,
+    Subscription,
+    SubscriptionList,
+    Unsubscribe,
+    Unsubscribed,
+)
 from sandherd.contracts.requests.worker import (
     AskPeers,
     Fetch,
@@ -101,6 +109,7 @@ __all__ = [
     "AskEvents",
     "AskOutput",
     "AskPeers",
+    "AskSubscriptions",
     "AskTrajectory",
     "Audit",
     "Catalogue",
@@ -151,9 +160,14 @@ __all__ = [
     "SandboxView",
     "SourceAudit",
     "StoredEvent",
+    "Subscribe",
+    "Subscription",
+    "SubscriptionList",
     "TaskList",
     "TaskView",
     "Trajectory",
+    "Unsubscribe",
+    "Unsubscribed",
     "Upload",
     "UploadChunk",
     "WorkerDownload",

@@ -69,6 +69,10 @@ class RuntimeView(Model):
     """What holds memory in its limit."""
     processes: str = ""
     """What limits the number of processes."""
+    cores: str = ""
+    """What holds a sandbox to its cores."""
+    ports: bool = False
+    """Whether a server in a sandbox can be reached from outside."""
     limit: Count | None = None
     """How many sandboxes may live in it at once; None: as many as in all."""
 

@@ -22,6 +22,8 @@ class AgentServerView(Model):
     """Where it is, for whoever can reach the sandbox's runtime from where they are; None while it does not answer."""
     key: str | None = Field(default=None, repr=False)
     """A secret, given only if it was asked for: what stands in `X-Session-API-Key`."""
+    headers: dict[str, str] | None = Field(default=None, repr=False)
+    """What else every request has to carry on the way there, by its name; secret as the key is, and given as it is."""
     error: str | None = None
 
 
@@ -32,4 +34,4 @@ class AskAgentServer(Request[AgentServerView]):
     type: ClassVar[str] = "spawner.agent_server"
     sandbox: SafeName
     with_key: bool = False
-    """Whether its key is wanted, too."""
+    """Whether its key is wanted, too, and the headers that every request has to carry on the way there."""

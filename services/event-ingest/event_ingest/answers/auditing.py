@@ -129,6 +129,13 @@ async def count_unstored(bus: Bus) -> int:
     return (info.num_pending or 0) + (info.num_ack_pending or 0)
 
 
+async def count_lacking(connection: Connection) -> int:
+    """How many events are missing in all, by the highest numbers of their sources."""
+    totals: Any = await connection.fetchrow(_TOTALS, None, None)
+    lacking: int = totals["lacking"]
+    return lacking
+
+
 async def _count_dead(bus: Bus) -> int:
     try:
         return (await bus.js.stream_info("DEAD")).state.messages

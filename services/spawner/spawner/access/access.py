@@ -24,7 +24,7 @@ from sandherd.contracts.requests import (
     WorkerUpload,
 )
 from sandherd.contracts.subjects import ARTIFACT
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.access import refusals
 from spawner.access.reaching import Reach, of_worker
 

@@ -34,5 +34,7 @@ def _view(runtime: Runtime, menu: Menu, settings: Settings) -> RuntimeView:
         can_pause=can.can_pause,
         memory=can.memory,
         processes=can.processes,
+        cores=can.cores,
+        ports=can.ports,
         limit=settings.runtime_limits.get(runtime.name),
     )

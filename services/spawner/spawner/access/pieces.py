@@ -10,11 +10,12 @@ import nats.js.errors
 from nats.js.api import RawStreamMsg
 
 from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
+from sandherd.bus.reading import next_unchanging_on
 from sandherd.bus.service import Asked
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import INLINE_BYTES, ArtifactPiece, DownloadChunk, Fetch, Held, UploadChunk
 from sandherd.contracts.subjects import ARTIFACT
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.access import refusals
 from spawner.access.reaching import Reach
 from spawner.sandboxes.record import SandboxRecord
@@ -73,8 +74,8 @@ class Pieces:
     async def _next(self, project: str, sandbox: str, artifact: str, after: int) -> ArtifactPiece:
         subject = _subject(project, sandbox, artifact)
         try:
-            # Direct: without a consumer. By subject and place, so that it costs the same however long the stream is.
-            found = await self._bus.js.get_msg("ARTIFACTS", seq=after + 1, subject=subject, next=True, direct=True)
+            # By subject and place, so that it costs the same however long the stream is.
+            found = await next_unchanging_on(self._bus, "ARTIFACTS", subject, after + 1)
         except nats.js.errors.NotFoundError:
             raise _no_piece(artifact, after) from None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:

@@ -63,14 +63,15 @@ async def _view(runtime: Runtime, record: SandboxRecord, request: AskAgentServer
     document = await answered(runtime.read(record.alias, _FILE, _LARGEST), _SECONDS, what)
     told = read(document, record.sandbox)
     ready = told.state == "ready" and told.port is not None
-    url = await answered(runtime.address(record.alias, told.port), _SECONDS, what) if ready and told.port else None
+    found = await answered(runtime.address(record.alias, told.port), _SECONDS, what) if ready and told.port else None
     return AgentServerView(
         sandbox=record.sandbox,
         kind=told.kind,
         state=told.state,
         starts=told.starts,
-        url=url,
+        url=found.url if found else None,
         key=told.key if request.with_key else None,
+        headers=dict(found.headers) or None if found and request.with_key else None,
         error=None if told.error is None else refusals.plain(told.error[:_LONGEST_ERROR]),
     )
 

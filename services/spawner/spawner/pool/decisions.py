@@ -32,7 +32,7 @@ class Needs:
 def kinds(menu: Menu) -> tuple[Kind, ...]:
     """What the herd's settings want to be kept."""
     return tuple(
-        Kind(name, profile.runtime or menu.default_runtime, profile.limits or menu.defaults, profile.warm)
+        Kind(name, profile.runtime or menu.default_runtime, menu.limits(profile.limits), profile.warm)
         for name, profile in sorted(menu.profiles.items())
         if profile.warm
     )

@@ -44,6 +44,8 @@ class Filler:
         """Until cancelled. `timeout` is how long a runtime is waited for, in seconds."""
         await asyncio.gather(self._live.pool_index.complete.wait(), self._live.sandbox_index.complete.wait())
         while True:
+            if not self._lease.held:
+                self._live.meters.forget("sandherd_warm_sandboxes")  # another replica shows them now
             await self._lease.wait_held()
             self._wake.clear()
             try:

@@ -23,6 +23,9 @@ class Record(BaseModel):
 
     project: SafeName
     traceparent: str | None = None
+    """Its own span, which is told when it ends; what happens to it is part of that."""
+    parent: str | None = None
+    """The span around that, if there is one."""
     sequence: int = 0
     outbox: tuple[str, ...] = ()
 

@@ -10,6 +10,7 @@ from nats.js.kv import KeyValue
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import StreamFullError
+from sandherd.bus.reading import bucket_of, last_on
 from sandherd.telemetry import logs
 from spawner.records.record import Record, read_said
 from spawner.turns import Turns
@@ -49,18 +50,19 @@ class Store(Generic[RecordT]):
         self._model = model
         self._heard = heard
         self._changed = changed
-        self._bound: KeyValue | None = None
         self._turns = Turns()
 
     async def load(self, key: str) -> Held[RecordT] | None:
         """The record, or None. Raises `StoreUnavailableError`."""
         try:
-            entry = await (await self._kv()).get(key)
-        except nats.js.errors.KeyNotFoundError:  # also for a key that was removed and left a mark
+            found = await last_on(self._bus, f"KV_{self._bucket}", f"$KV.{self._bucket}.{key}")
+        except nats.js.errors.NotFoundError:
             return None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             raise StoreUnavailableError(f"{self._bucket} {key}: {error!r}") from error
-        return Held(self._model.model_validate_json(entry.value or b""), entry.revision or 0)
+        if "KV-Operation" in (found.headers or {}):  # it was removed, and left a mark
+            return None
+        return Held(self._model.model_validate_json(found.data or b""), found.seq or 0)
 
     async def create(self, record: RecordT) -> tuple[Held[RecordT], bool]:
         """Write a new record, unless its key is there. Returns what stands there then, and whether it is ours."""
@@ -145,25 +147,18 @@ class Store(Generic[RecordT]):
     async def _write(self, record: RecordT, revision: int) -> int | None:
         """Write over `revision` (0: there must be none). Returns the new revision, or None if another was first."""
         value = record.model_dump_json(exclude_defaults=True).encode()
-        kv = await self._kv()
         try:
             if revision == 0:
-                return await kv.create(record.key, value)
-            return await kv.update(record.key, value, last=revision)
+                return await self._kv.create(record.key, value)
+            return await self._kv.update(record.key, value, last=revision)
         except nats.js.errors.KeyWrongLastSequenceError:
             return None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             raise StoreUnavailableError(f"{self._bucket} {record.key}: {error!r}") from error
 
-    async def _kv(self) -> KeyValue:
-        if self._bound is None:
-            try:
-                self._bound = await self._bus.js.key_value(self._bucket)
-            except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
-                raise StoreUnavailableError(
-                    f"no bucket {self._bucket}: {error!r}; it is made by `sandherd up` or the provisioner"
-                ) from error
-        return self._bound
+    @property
+    def _kv(self) -> KeyValue:
+        return bucket_of(self._bus.js, self._bucket)
 
     def _note(self, held: Held[RecordT]) -> Held[RecordT]:
         self._heard(held)

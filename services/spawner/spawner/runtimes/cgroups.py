@@ -14,6 +14,8 @@ from typing import Final
 from spawner.runtimes.limits import GroupLimits
 
 _ROOT: Final = Path("/sys/fs/cgroup")
+_PERIOD: Final = 100_000
+"""How often the kernel counts a group's time on the processors anew, in microseconds: its own usual."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,11 @@ class Groups:
     pids: Path | None
     version: int
     freezer: Path | None = None
+    cpu: Path | None = None
 
     def parents(self) -> list[Path]:
         """The directories that sandboxes' groups are made in."""
-        return list(dict.fromkeys(parent for parent in (self.memory, self.pids, self.freezer) if parent))
+        return list(dict.fromkeys(parent for parent in (self.memory, self.pids, self.freezer, self.cpu) if parent))
 
     def of(self, sandbox: str) -> list[Path]:
         """The groups of one sandbox."""
@@ -41,6 +44,8 @@ class Groups:
             self._limit_memory(self.memory / sandbox, limits.memory_bytes)
         if self.pids:
             (self.pids / sandbox / "pids.max").write_text(str(limits.processes))
+        if self.cpu:
+            self._limit_cores(self.cpu / sandbox, limits.cores)
         return self.of(sandbox)
 
     def members(self, sandbox: str) -> set[int]:
@@ -118,6 +123,14 @@ class Groups:
                 with suppress(OSError):
                     (folder / file).write_text(str(limit))
 
+    def _limit_cores(self, folder: Path, cores: float | None) -> None:
+        """So much time in each period; without a number there is no limit (kernel, Documentation/scheduler)."""
+        quota = None if cores is None else round(cores * _PERIOD)
+        if self.version == 2:
+            (folder / "cpu.max").write_text(f"{quota or 'max'} {_PERIOD}")
+        else:
+            (folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
+
 
 def find(name: str, root: Path = _ROOT, own: str | None = None) -> Groups:
     """The groups that this process may use, made under its own. `name` tells one runtime on the host from another."""
@@ -130,6 +143,7 @@ def find(name: str, root: Path = _ROOT, own: str | None = None) -> Groups:
         pids=_version_1(root / "pids", paths.get("pids"), name, "pids.max"),
         version=1,
         freezer=_version_1(root / "freezer", paths.get("freezer"), name, "cgroup.procs"),
+        cpu=_version_1(root / "cpu", paths.get("cpu"), name, "cpu.cfs_quota_us"),
     )
 
 
@@ -163,8 +177,17 @@ def _version_2(own: Path, name: str) -> Groups:
             with suppress(OSError):
                 folder.rmdir()
             continue
-        return Groups(memory=folder, pids=folder, version=2, freezer=folder)
+        return Groups(memory=folder, pids=folder, version=2, freezer=folder, cpu=_with_cores(folder))
     return Groups(memory=None, pids=None, version=2)
+
+
+def _with_cores(folder: Path) -> Path | None:
+    """The same group, where we may also limit cores: whoever runs us need not have handed that on."""
+    try:
+        (folder / "cgroup.subtree_control").write_text("+cpu")
+    except OSError:
+        return None
+    return folder
 
 
 def _members(folder: Path) -> list[int]:

@@ -11,6 +11,7 @@ from sandherd.contracts.offers import Previous
 from sandherd.contracts.requests import Mount
 
 if TYPE_CHECKING:
+    from spawner.runtimes.addresses import Address
     from spawner.runtimes.commands import Command, File, Ran
 
 _USAGE: Final = 2
@@ -25,6 +26,10 @@ class Isolation(StrEnum):
     PROVIDER = "provider"
     """Another's: a container engine's, or a service's that rents sandboxes."""
     NONE = "none"
+
+
+NOT_HELD: Final = "none"
+"""What a runtime says of a limit that it does not hold a sandbox to."""
 
 
 class RuntimeFault(StrEnum):
@@ -145,6 +150,8 @@ class Capabilities:
     `provider` (whoever makes it), or `none`."""
     processes: str
     """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
+    cores: str = NOT_HELD
+    """What holds a sandbox to its cores: `cgroup`, `provider`, or `none`."""
     can_pause: bool = False
     ports: bool = False
     """Whether what listens in a sandbox can be reached from outside, by `Runtime.address`."""
@@ -210,8 +217,8 @@ class Runtime(Protocol):
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
         """A file's content, or None if there is none. Raises `refused` for one of more than `limit` bytes."""
 
-    async def address(self, unit: str, port: int) -> str:
-        """The URL of a port of the sandbox, for whoever may reach it. Raises `refused` where there is none."""
+    async def address(self, unit: str, port: int) -> "Address":
+        """Where a port of the sandbox is, for whoever may reach it. Raises `refused` where there is no way to it."""
 
     async def keep(self, unit: str) -> None:
         """Put what it leaves aside for a person to look at: something in it was never said."""

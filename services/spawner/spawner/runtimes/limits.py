@@ -28,11 +28,12 @@ class GroupLimits:
 
     memory_bytes: int
     processes: int
+    cores: float | None = None
 
 
 def for_group(limits: Limits) -> GroupLimits:
     """What the sandbox as a whole may use."""
-    return GroupLimits(memory_bytes=limits.memory_mb * _MIB, processes=limits.processes)
+    return GroupLimits(memory_bytes=limits.memory_mb * _MIB, processes=limits.processes, cores=limits.cores)
 
 
 def for_processes(limits: Limits, *, hard_files: int, memory_group: bool, count_processes: bool) -> ProcessLimits:

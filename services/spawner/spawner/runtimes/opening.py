@@ -13,7 +13,7 @@ from typing import Final, Literal, Self
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups
-from spawner.runtimes.contract import Capabilities, Isolation, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.contract import NOT_HELD, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.process import ProcessRuntime
 
@@ -65,13 +65,15 @@ async def open_runtime(options: Options) -> ProcessRuntime:
             isolation=Isolation.BUBBLEWRAP if host else Isolation.NONE,
             memory="cgroup" if groups.memory else "rlimit",
             processes=_process_limit(host, groups),
+            cores="cgroup" if groups.cpu else NOT_HELD,
             can_pause=True,
             ports=True,
             can_prepare=True,
         ),
         toolchains=options.toolchains,
     )
-    _log.info("process runtime", **vars(runtime.capabilities))
+    able = runtime.capabilities
+    _log.info("process runtime", isolation=able.isolation, memory=able.memory, processes=able.processes)
     return runtime
 
 
@@ -94,7 +96,7 @@ def _isolating(options: Options) -> bubblewrap.Host | None:
             "Allow unprivileged user namespaces, or set SANDHERD_ISOLATION=none to go without",
         )
     if host is None:
-        _log.warning(f"sandboxes are not isolated from this host: bubblewrap can't be used here ({reason})")
+        _log.warning("sandboxes are not isolated from this host: bubblewrap can't be used here", reason=reason)
     return host
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from sandherd.bus.together import end
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups, entering, own_files, processes, shim, warming
+from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import (
     Capabilities,
@@ -168,10 +169,10 @@ class ProcessRuntime:
         """A file of the sandbox's own folders."""
         return await asyncio.to_thread(own_files.read, self._known(unit), path, limit)
 
-    async def address(self, unit: str, port: int) -> str:
+    async def address(self, unit: str, port: int) -> Address:
         """Where a port of the sandbox is: its network is this host's, and it listens for this host alone."""
         self._known(unit)
-        return f"http://127.0.0.1:{port}"
+        return Address(f"http://127.0.0.1:{port}")
 
     async def keep(self, unit: str) -> None:
         """End what still runs, and put the directory aside."""

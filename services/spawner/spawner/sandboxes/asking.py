@@ -7,6 +7,7 @@ from sandherd.contracts.commands import CreateSandbox
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.lifecycle import SandboxExtended, SandboxRequested
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
+from sandherd.telemetry.traceparents import begun_with
 from spawner.resolving import Menu, Refusal, Resolved, expiry
 from spawner.sandboxes.decisions import joiner_end
 from spawner.sandboxes.record import SandboxRecord
@@ -23,14 +24,16 @@ def name_refusal(sandbox: str) -> Refusal | None:
 
 
 def requested_alone(
-    command: Envelope[CreateSandbox], resolved: Resolved, menu: Menu, now: datetime, traceparent: str
+    command: Envelope[CreateSandbox], resolved: Resolved, menu: Menu, now: datetime, trace: str
 ) -> SandboxRecord:
     """The intent to make a sandbox without a task."""
     asked = command.data
     ends = expiry(asked.spec, menu, now)
+    traceparent, parent = begun_with(command.traceparent or trace, asked.sandbox)
     record = SandboxRecord(
         project=command.project,
-        traceparent=command.traceparent or traceparent,
+        traceparent=traceparent,
+        parent=parent,
         sandbox=asked.sandbox,
         runtime=resolved.runtime,
         limits=resolved.limits,

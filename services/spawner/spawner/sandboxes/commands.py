@@ -19,7 +19,7 @@ from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.lifecycle import SandboxRefused
 from sandherd.contracts.specs import Limits
 from sandherd.telemetry import logs
-from sandherd.telemetry.traces import new_traceparent
+from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live import Live
 from spawner.records.store import Held
 from spawner.refusing import may_come, refusal_event

@@ -16,6 +16,7 @@ from sandherd.contracts.events.lifecycle import (
     SandboxTerminated,
 )
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
+from sandherd.telemetry import traceparents
 from spawner.sandboxes.record import SandboxRecord, WorkerKey
 from spawner.tasks.record import TaskRecord
 
@@ -34,7 +35,8 @@ def requested(
     """
     record = SandboxRecord(
         project=task.project,
-        traceparent=task.traceparent,
+        traceparent=traceparents.of_sandbox(task.traceparent, sandbox) if task.traceparent else None,
+        parent=task.traceparent,
         sandbox=sandbox,
         task=task.task,
         attempt=task.attempt,

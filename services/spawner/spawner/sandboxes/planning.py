@@ -8,8 +8,10 @@ from typing import Final, Self
 from sandherd.contracts.requests import Profile
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.settings import Settings
+from sandherd.telemetry import traceparents
 from spawner.records.store import Held
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
+from spawner.sandboxes import exporting
 from spawner.sandboxes.credentials import Mint
 from spawner.sandboxes.decisions import JOINER_MARGIN, joiner_end
 from spawner.sandboxes.record import SandboxRecord
@@ -35,6 +37,8 @@ class Plans:
     """Names of the spawner's own variables that every sandbox gets."""
     own: Mapping[str, str] = field(default_factory=dict)
     """The spawner's own variables."""
+    collector: str | None = None
+    """Where agents export their telemetry to, if they may."""
 
     @classmethod
     def of(cls, settings: Settings, own: Mapping[str, str]) -> Self:
@@ -48,6 +52,7 @@ class Plans:
             profiles=settings.profiles,
             forwarded=settings.forward_env,
             own=own,
+            collector=settings.sandbox_otlp_endpoint,
         )
 
     def make(self, held: Held[SandboxRecord], task: TaskRecord | None, minter: Mint, now: datetime) -> SandboxPlan:
@@ -63,7 +68,7 @@ class Plans:
             task=sandbox.task,
             attempt=sandbox.attempt,
             fence=sandbox.fence_of(held.revision),
-            spec=self._with_own(spec),
+            spec=self._with_own(spec, exporting.variables(self.collector, sandbox)),
             limits=sandbox.limits,
             mounts=self._profile(spec).mounts,
             previous=sandbox.previous,
@@ -72,21 +77,21 @@ class Plans:
             nats_url=self.nats_url,
             heartbeat_interval=self.heartbeat_interval,
             stop_grace=self.stop_grace,
-            traceparent=sandbox.traceparent,
+            traceparent=_agent_span(sandbox),
         )
 
     def _profile(self, spec: SandboxSpec) -> Profile:
         """As it is now: what was mounted or forwarded once and is not any more, is not."""
         return self.profiles.get(spec.profile or "", Profile())
 
-    def _with_own(self, spec: SandboxSpec) -> SandboxSpec:
+    def _with_own(self, spec: SandboxSpec, plain: Mapping[str, str]) -> SandboxSpec:
         """The spec with what is forwarded. That is in no record and in no event: it goes into the sandbox alone."""
         names = {*self.forwarded, *self._profile(spec).forward_env} - spec.env.keys()
         given = {name: self.own[name] for name in sorted(names) if name in self.own}
-        if not given:
+        if not given and not plain:
             return spec
         return spec.model_copy(
-            update={"env": {**given, **spec.env}, "secret_env": frozenset({*spec.secret_env, *given})}
+            update={"env": {**plain, **given, **spec.env}, "secret_env": frozenset({*spec.secret_env, *given})}
         )
 
     def _joiner_life(self, sandbox: SandboxRecord, now: datetime) -> float:
@@ -95,3 +100,10 @@ class Plans:
         if until is None:
             return self.joiner_life
         return max(JOINER_MARGIN, until - now).total_seconds()
+
+
+def _agent_span(sandbox: SandboxRecord) -> str | None:
+    """What all that its worker says is part of: its agent's work, or the sandbox itself where no task is done."""
+    if sandbox.traceparent is None or sandbox.task is None:
+        return sandbox.traceparent
+    return traceparents.of_agent(sandbox.traceparent)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sandherd.contracts.states import SandboxState
-from sandherd.telemetry import logs
+from sandherd.telemetry import logs, spans
 from sandherd.telemetry.traces import span
 from spawner.live import Live
 from spawner.records.store import Held
@@ -113,7 +113,7 @@ class Steps:
                 _log.error("a step changes nothing", step=repr(step), sandbox=held.record.sandbox)
                 return found.facts.now + _STUCK
             before = found
-            with span(f"sandbox {type(step).__name__.lower()}", held.record.traceparent, sandbox=held.record.sandbox):
+            with span(spans.SANDBOX_STEP, held.record.traceparent, _told(held.record, step)):
                 until = await self._do(step, found)
             if until is not None:
                 return until
@@ -170,3 +170,13 @@ class Steps:
                 await self.verdicts.finish(held, unsaid=unsaid)
             case _:
                 pass
+
+
+def _told(sandbox: SandboxRecord, step: Step) -> spans.Values:
+    return {
+        spans.PROJECT: sandbox.project,
+        spans.TASK_ID: sandbox.task,
+        spans.SANDBOX_ID: sandbox.sandbox,
+        spans.RUNTIME: sandbox.runtime,
+        spans.STEP: type(step).__name__.lower(),
+    }

@@ -8,13 +8,13 @@ from typing import Final
 
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.telemetry import logs
 from spawner.live import Live
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.keeper import FOR_NOW, Keeper
 from spawner.sandboxes.kept import Kept
 from spawner.sandboxes.looking import look_at_all
+from spawner.sandboxes.measuring import Measures
 from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.sweep import Findings, look_over, unsaid
 from spawner.tasks import decisions as of_task
@@ -28,7 +28,15 @@ class Sweeper:
     """Finds what nobody is leading: after a crash, after a lost runtime, after a long time."""
 
     def __init__(
-        self, live: Live, lease: Lease, keeper: Keeper, *, ward: Ward, kept: Kept, runtimes: Mapping[str, Runtime]
+        self,
+        live: Live,
+        lease: Lease,
+        keeper: Keeper,
+        *,
+        ward: Ward,
+        kept: Kept,
+        runtimes: Mapping[str, Runtime],
+        measures: Measures,
     ) -> None:
         self._live = live
         self._lease = lease
@@ -36,14 +44,13 @@ class Sweeper:
         self._ward = ward
         self._kept = kept
         self._runtimes = runtimes
+        self._measures = measures
 
     async def run(self, interval: float, keep: float) -> None:
         """Sweep until cancelled; the records must be known before the first pass, or all would look like orphans."""
         await asyncio.gather(self._live.task_index.complete.wait(), self._live.sandbox_index.complete.wait())
         while True:
-            self._live.meters.set("sandherd_lease_held", float(self._lease.held), lease=self._lease.key)
-            await self._lease.wait_held()
-            self._live.meters.set("sandherd_lease_held", 1, lease=self._lease.key)
+            await self._wait_held()
             try:
                 await self.sweep(keep)
             except LeaseLostError as error:
@@ -51,6 +58,12 @@ class Sweeper:
             except FOR_NOW as error:
                 _log.warning("sweep not finished", error=repr(error))
             await asyncio.sleep(interval)
+
+    async def _wait_held(self) -> None:
+        if not self._lease.held:
+            self._measures.leave()
+            await self._lease.wait_held()
+        self._measures.begin()
 
     async def sweep(self, keep: float) -> None:
         """One pass. Raises `LeaseLostError` when it is another's turn."""
@@ -70,7 +83,7 @@ class Sweeper:
         ):
             self._lease.check()
             await self._do(step)
-        self._measure()
+        self._measures.take()
 
     async def _do(self, step: Callable[[], Awaitable[None]]) -> None:
         """One part of a pass. What goes wrong in it keeps no other from being done; the next pass tries it again."""
@@ -105,14 +118,6 @@ class Sweeper:
             sandbox = await self._live.sandboxes.load(key)
             if sandbox and sandbox.record.ended and await self._live.sandboxes.remove(sandbox):
                 _log.debug("sandbox purged", key=key)
-
-    def _measure(self) -> None:
-        tasks = [view.state for view in self._live.task_index.views()]
-        sandboxes = [view.state for view in self._live.sandbox_index.views()]
-        for state in TaskState:
-            self._live.meters.set("sandherd_tasks", tasks.count(state), state=state)
-        for sandbox_state in SandboxState:
-            self._live.meters.set("sandherd_sandboxes", sandboxes.count(sandbox_state), state=sandbox_state)
 
 
 def _without_sandbox(sandbox: str | None, now: datetime) -> Callable[[TaskRecord], TaskRecord]:

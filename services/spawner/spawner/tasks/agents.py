@@ -12,8 +12,8 @@ from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import ARTIFACT
-from sandherd.telemetry import logs
-from sandherd.telemetry.traces import record, span
+from sandherd.telemetry import logs, spans
+from sandherd.telemetry.traces import span
 from spawner.live import Live
 from spawner.records.store import StoreUnavailableError
 from spawner.sandboxes import decisions as of_sandbox
@@ -37,7 +37,7 @@ class Agents:
         """One event, taken in or counted as late."""
         event = read_event(delivery.subject, delivery.data)
         async with self._turns.of(f"{event.project}.{event.subject}"):
-            with span(f"handle {event.type}", event.traceparent, sandbox=event.subject):
+            with span(spans.HANDLE, event.traceparent, _told(event)):
                 try:
                     return await self._hear(event)
                 except StoreUnavailableError as error:
@@ -79,8 +79,6 @@ class Agents:
     ) -> None:
         now = self._live.now()
         await self._move_task(event, sandbox, lambda task: of_task.ended(task, sandbox.sandbox, outcome, now))
-        begun = sandbox.running_at or sandbox.requested_at
-        record("agent runs", event.traceparent, begun, now, sandbox=event.subject, outcome=event.type)
 
     async def _saved(
         self, event: Envelope[EventData], sandbox: SandboxRecord, saved: AgentWorkSaved | AgentTranscriptSaved
@@ -113,6 +111,15 @@ class Agents:
     def _late(self, event: Envelope[EventData], reason: str) -> None:
         self._live.meters.count("sandherd_late_events_total", reason=reason)
         _log.info("late event", type=event.type, sandbox=event.subject, reason=reason, id=str(event.id))
+
+
+def _told(event: Envelope[EventData]) -> spans.Values:
+    return {
+        spans.TYPE: event.type,
+        spans.PROJECT: event.project,
+        spans.TASK_ID: event.taskid,
+        spans.SANDBOX_ID: event.subject,
+    }
 
 
 def lies_with(artifact: ArtifactRef, sandbox: SandboxRecord) -> bool:

@@ -9,7 +9,7 @@ from sandherd.contracts.commands import CancelTask, Command, RetryTask, SubmitTa
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.lifecycle import TaskRejected
-from sandherd.telemetry.traces import new_traceparent
+from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live import Live
 from spawner.refusing import may_come, refusal_event, unknown
 from spawner.resolving import Menu, Refusal

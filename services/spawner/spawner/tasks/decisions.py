@@ -18,6 +18,7 @@ from sandherd.contracts.events.lifecycle import (
 )
 from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.states import TaskState
+from sandherd.telemetry.traceparents import begun_with
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.retry import may_again, tried_again
 from spawner.tasks.terms import PLAIN, Terms
@@ -28,12 +29,14 @@ MOST_TEXT: Final = 4000
 _NOT_RESULT: Final = frozenset({"turn", "success", "error", "error_type", "signal"})
 
 
-def submitted(command: Envelope[SubmitTask], at: datetime, traceparent: str, terms: Terms = PLAIN) -> TaskRecord:
+def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Terms = PLAIN) -> TaskRecord:
     """A new task that waits. `at` is when the broker took the command: the same for every delivery of it."""
     task = command.data
+    traceparent, parent = begun_with(command.traceparent or trace, command.id.hex)
     record = TaskRecord(
         project=command.project,
-        traceparent=command.traceparent or traceparent,
+        traceparent=traceparent,
+        parent=parent,
         task=task.task,
         life=command.id.hex,
         spec=terms.whole(task.spec),

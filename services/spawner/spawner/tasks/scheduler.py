@@ -73,9 +73,9 @@ class Scheduler:
 
     async def _schedule(self) -> None:
         while True:
-            self._live.meters.set("sandherd_lease_held", float(self._lease.held), lease=self._lease.key)
+            if not self._lease.held:
+                self._live.meters.forget("sandherd_queue_age_seconds")  # another replica shows it now
             await self._lease.wait_held()
-            self._live.meters.set("sandherd_lease_held", 1, lease=self._lease.key)
             self._wake.clear()
             try:
                 await self.tick()

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -26,9 +27,16 @@ async def _ask(port: int, path: str) -> bool:
         writer.close()
 
 
-def free_port() -> int:
-    """A port that nobody listens on. Somebody else may take it first: then the server ends, and gets another."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
+def free_port(host: str = "127.0.0.1", among: Sequence[int] = ()) -> int:
+    """A port that nobody listens on, one of these if there are any. Raises `OSError` where all of them are taken.
+
+    Somebody else may take it first: then the server ends, and gets another.
+    """
+    for wanted in among or (0,):
+        with suppress(OSError), socket.socket() as one:
+            # As servers do it: what is only left over from one that has ended keeps nobody out.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((host, wanted))
+            port: int = one.getsockname()[1]
+            return port
+    raise OSError(f"no port is free of those at which it would be reached: {', '.join(map(str, among)) or 'any'}")

@@ -46,6 +46,10 @@ class What:
     environment: Callable[[], dict[str, str]]
     folder: Path
     health: str = "/health"
+    listen: str = "127.0.0.1"
+    """Where it is to listen."""
+    ports: Sequence[int] = ()
+    """The only ports at which it is reached; none: any."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,8 @@ class Life:
 
     async def live(self, started: Callable[[], Awaitable[None]], ready: Callable[[int], Awaitable[None]]) -> Ended:
         """Run it until it is lost; how that was. `ready(port)` is told once it answers. Nothing of it is left after."""
-        port = free_port()
         try:
+            port = free_port(self._what.listen, self._what.ports)
             launched = await launch(self._launch(port), self._reaper)
         except (OSError, ValueError) as error:
             return Ended(f"it could not be started: {error}")

@@ -48,6 +48,8 @@ async def make(parts: Parts, spec: SandboxSpec, wanted: AgentServer) -> Supervis
         ],
         environment=lambda: variables(spec, who, key, folder),
         folder=who.work_dir,
+        listen=who.listen,
+        ports=who.ports,
     )
     pace = Pace(start=wanted.start_seconds, grace=who.stop_grace * _SHARE_OF_GRACE)
     return Supervisor(

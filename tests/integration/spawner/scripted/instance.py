@@ -23,6 +23,7 @@ from spawner.records.store import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.keeper import FOR_NOW, Keeper
 from spawner.sandboxes.kept import Kept
+from spawner.sandboxes.measuring import Measures
 from spawner.sandboxes.sweeper import Sweeper
 from spawner.tasks.scheduler import Scheduler
 from tests.integration.spawner.scripted.broker import gated
@@ -88,7 +89,7 @@ class ScriptedSpawner(spawner.main.Spawner):
         )  # fmt: skip
         self.sweeper = Sweeper(
             core.live, core.lease, core.keeper, ward=self._ward(core), kept=Kept(core.live, core.keeper),
-            runtimes=runtimes,
+            runtimes=runtimes, measures=Measures(core.live, runtimes, SETTINGS.max_sandboxes),
         )  # fmt: skip
         self.filler = Filler(core.live, core.lease, runtimes, kinds(core.menu), max_age=SETTINGS.max_age)
 

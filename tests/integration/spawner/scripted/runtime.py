@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import (
     Capabilities,
@@ -253,7 +254,7 @@ class ScriptedRuntime:
     async def read(self, unit: str, path: str, limit: int) -> bytes | None:
         raise NotImplementedError
 
-    async def address(self, unit: str, port: int) -> str:
+    async def address(self, unit: str, port: int) -> Address:
         raise NotImplementedError
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from sandherd.bus.identity import Registrar, SpawnerKeys, write_secret
 from sandherd.bus.identity.minting import PROVISIONER
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from tests.integration.spawner.scripted.gate import Died
 from tests.integration.spawner.scripted.world import Stage, World
 

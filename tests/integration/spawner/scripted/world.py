@@ -15,7 +15,7 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.subjects import command_subject, event_subject
-from sandherd.telemetry.metrics import Meters
+from sandherd.telemetry.meters import Meters
 from spawner.runtimes.contract import SandboxPlan
 from tests.integration.spawner.scripted.gate import Fate, Gate, Kind, Traffic
 from tests.integration.spawner.scripted.instance import Instance

@@ -1,6 +1,7 @@
 """What a box is given: where its worker finds everything, its variables, its files, its labels. All pure."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,8 @@ _SEARCH: Final = "/usr/local/bin:/usr/bin:/bin"
 """Where the image says nothing else."""
 EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  # a box has a network of its own, and is reached from outside of it
 """Where a server in a box listens."""
+PORTS: Final = "SANDHERD_PORTS"
+"""The variable that names the only ports at which such a server is reached."""
 FOLDERS: Final = ("state", "work", "home", "previous")
 
 
@@ -36,9 +39,15 @@ def labels(plan: SandboxPlan, herd: str) -> dict[str, str]:
     return {HERD: herd, SANDBOX: plan.sandbox, PROJECT: plan.project}
 
 
-def files(plan: SandboxPlan, *, lost: ProgramEnd | None = None) -> list[File]:
+def listed(ports: Sequence[int]) -> dict[str, str]:
+    """The variable that tells a worker of these ports; nothing, where there are none to tell of."""
+    return {PORTS: ",".join(map(str, ports))} if ports else {}
+
+
+def files(plan: SandboxPlan, *, lost: ProgramEnd | None = None, ports: Sequence[int] = ()) -> list[File]:
     """What the worker reads when it begins. `lost` is how the last one ended, for one that recovers."""
     found = variables(plan, paths(), group=None, lost=lost.code if lost else None) | {"SANDHERD_LISTEN": EVERYWHERE}
+    found |= listed(ports)
     if lost and lost.out_of_memory:
         found["SANDHERD_LOST_FOR_MEMORY"] = "1"
     put = {
@@ -51,7 +60,7 @@ def files(plan: SandboxPlan, *, lost: ProgramEnd | None = None) -> list[File]:
     return [File(f"{STATE}/{name}", text.encode()) for name, text in put.items()]
 
 
-def box(plan: SandboxPlan, herd: str) -> BoxSpec:
+def box(plan: SandboxPlan, herd: str, ports: Sequence[int] = ()) -> BoxSpec:
     """The box of a plan."""
     return BoxSpec(
         name=plan.unit,
@@ -59,7 +68,8 @@ def box(plan: SandboxPlan, herd: str) -> BoxSpec:
         image=plan.spec.image,
         program=PROGRAM,
         environment={"SANDHERD_STATE_DIR": STATE},
-        files=files(plan),
+        files=files(plan, ports=ports),
+        ports=ports,
         limits=plan.limits,
         stop_grace=plan.stop_grace,
         profile=plan.spec.profile,

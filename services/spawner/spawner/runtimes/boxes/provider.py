@@ -11,10 +11,12 @@ from typing import Protocol, runtime_checkable
 
 from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
+from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File, Ran
 
 __all__ = [
     "Abilities",
+    "Address",
     "Addressing",
     "Box",
     "BoxSpec",
@@ -120,6 +122,7 @@ class BoxSpec:
     limits: Limits
     stop_grace: float
     ports: Sequence[int] = ()
+    """Where a server in it may listen; none: wherever it likes."""
     profile: str | None = None
     """The kind of sandbox it was asked for as; a provider may place each kind elsewhere."""
     mounts: Sequence[Mount] = ()
@@ -133,8 +136,12 @@ class Abilities:
     pause: bool
     resize: bool = False
     ports: bool = False
+    """Whether what listens in a box is reached from outside, by `Addressing`."""
+    open_ports: tuple[int, ...] = ()
+    """The only ones of them, where that is known before there is a box; none: any, or it is told of each box."""
     memory_limit: bool = True
     process_limit: bool = True
+    cpu_limit: bool = True
     mounts: bool = False
 
 
@@ -194,5 +201,5 @@ class Provider(Protocol):
 class Addressing(Protocol):
     """What a provider has as well whose abilities say `ports`."""
 
-    async def address(self, name: str, port: int) -> str:
-        """The URL of a port of a box, without any secret in it, for whoever may reach the box."""
+    async def address(self, name: str, port: int) -> Address:
+        """Where a port of a box is. Raises `refused` for one that there is no way to."""

@@ -9,9 +9,10 @@ from sandherd.bus.together import end
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes import furnishing
 from spawner.runtimes.boxes.asking import asked, patiently
-from spawner.runtimes.boxes.provider import Addressing, Box, BoxState, Provider
+from spawner.runtimes.boxes.provider import Address, Addressing, Box, BoxState, Provider
 from spawner.runtimes.commands import Command, File, Ran, placed
 from spawner.runtimes.contract import (
+    NOT_HELD,
     Capabilities,
     Isolation,
     RunEnd,
@@ -39,6 +40,7 @@ class BoxRuntime:
             isolation=Isolation.PROVIDER,
             memory="provider" if able.memory_limit else "none",
             processes="provider" if able.process_limit else "none",
+            cores="provider" if able.cpu_limit else NOT_HELD,
             can_pause=able.pause,
             images=True,
             mounts=able.mounts,
@@ -59,7 +61,8 @@ class BoxRuntime:
 
     async def create(self, plan: SandboxPlan) -> None:
         """Make the box and start its worker, unless that was done."""
-        await asked(self._provider.create(furnishing.box(self._seen_from_there(plan), self._herd)))
+        ports = self._provider.abilities.open_ports
+        await asked(self._provider.create(furnishing.box(self._seen_from_there(plan), self._herd, ports)))
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start the worker once more, to say what is left unsaid."""
@@ -69,7 +72,9 @@ class BoxRuntime:
         if box.hollow:
             await self.create(plan)
             return
-        await asked(self._provider.put(plan.unit, furnishing.files(self._seen_from_there(plan), lost=box.end)))
+        ports = self._provider.abilities.open_ports
+        files = furnishing.files(self._seen_from_there(plan), lost=box.end, ports=ports)
+        await asked(self._provider.put(plan.unit, files))
         await asked(self._provider.start(plan.unit))
 
     async def pause(self, unit: str) -> None:
@@ -127,8 +132,8 @@ class BoxRuntime:
         await self._known(unit)
         return None
 
-    async def address(self, unit: str, port: int) -> str:
-        """The URL of a port of the box."""
+    async def address(self, unit: str, port: int) -> Address:
+        """Where a port of the box is."""
         if not (self._provider.abilities.ports and isinstance(self._provider, Addressing)):
             told = f"runtime {self.name}: no port of a sandbox can be reached here"
             raise RuntimeFailedError(RuntimeFault.REFUSED, told)
@@ -179,7 +184,7 @@ def seen(box: Box) -> Seen:
             told.code if told else None,
             out_of_memory=told.out_of_memory if told else False,
             last_line=(told.reason if told else "") or box.problem,
-            gone=box.state is BoxState.FAILED,
+            gone=box.state is BoxState.FAILED and not box.hollow,
         )
     return Seen(
         box.name,

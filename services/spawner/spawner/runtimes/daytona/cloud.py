@@ -9,6 +9,7 @@ from daytona import AsyncDaytona, AsyncSandbox
 
 from spawner.runtimes.boxes.provider import (
     Abilities,
+    Address,
     Box,
     BoxSpec,
     Command,
@@ -25,6 +26,7 @@ from spawner.runtimes.daytona.patience import within
 from spawner.runtimes.daytona.sandboxes import END, ENDING, FAILED, KEPT, RESTING, RUNS, Kind, State, state_of
 from spawner.runtimes.daytona.toolbox import Toolbox
 
+_SHOWN: Final = "x-daytona-preview-token"
 _REMOVALS: Final = 3
 """How often a removal is asked for that does not come to its end."""
 
@@ -33,7 +35,7 @@ class Cloud(Account):
     """One account at Daytona. `daytona` is closed with it."""
 
     name = "daytona"
-    abilities = Abilities(pause=True, process_limit=False)
+    abilities = Abilities(pause=True, process_limit=False, ports=True)
 
     def __init__(
         self, daytona: AsyncDaytona, kind: Kind, bundled: bytes | None = None, patience: Patience = USUAL
@@ -122,6 +124,10 @@ class Cloud(Account):
 
         return await persistently(once, self._patience)
 
+    async def address(self, name: str, port: int) -> Address:
+        """Daytona's own way to a port. What it wants to be shown there is another one after each start."""
+        return await persistently(lambda: self._address(name, port), self._patience)
+
     async def changes(self) -> AsyncIterator[str]:
         """What has changed since the last look: Daytona tells of its sandboxes' states, but of no program's end."""
         before = await self._standing()
@@ -176,6 +182,14 @@ class Cloud(Account):
             await self._relabel(sandbox, {RUNS: "1"})
             life = await toolbox.start(1)
         return sandboxes.box(sandbox, life)
+
+    async def _address(self, name: str, port: int) -> Address:
+        sandbox = await self._known(name)
+        if state_of(sandbox) != State.STARTED:
+            raise ProviderError(ProviderFault.REFUSED, f"daytona: {name} does not run: it is {state_of(sandbox)}")
+        with self._telling.faults(f"looking for port {port} of {name}"):
+            found = await within(self._kind.patience, sandbox.get_preview_link(port))
+        return Address(found.url.rstrip("/"), {_SHOWN: found.token} if found.token else {})
 
     async def _start(self, name: str) -> None:
         box = await self._shown(await self._known(name))

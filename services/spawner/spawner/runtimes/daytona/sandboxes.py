@@ -115,7 +115,8 @@ def from_snapshot(spec: BoxSpec, kind: Kind, snapshot: str) -> CreateSandboxFrom
 def from_image(spec: BoxSpec, kind: Kind, image: str) -> CreateSandboxFromImageParams:
     """What is asked for where an image has to be built."""
     memory = max(1, math.ceil(spec.limits.memory_mb / _GIB))
-    resources = Resources(cpu=kind.cpu, memory=memory, disk=kind.disk_gb)
+    cores = kind.cpu if spec.limits.cores is None else math.ceil(spec.limits.cores)
+    resources = Resources(cpu=cores, memory=memory, disk=kind.disk_gb)
     return CreateSandboxFromImageParams(image=image, resources=resources, **_both(spec, kind))
 
 

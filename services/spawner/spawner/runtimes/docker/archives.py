@@ -1,22 +1,38 @@
-"""Files as the Docker Engine takes them: tar archives. All pure."""
+"""Files as the Docker Engine and a container's gate take them: tar archives. All pure."""
 
 import io
 import tarfile
 from collections.abc import Collection
 from pathlib import PurePosixPath
+from typing import Final
 
+from spawner.runtimes.boxes.bundle import WORKER
 from spawner.runtimes.boxes.furnishing import FOLDERS, ROOT
 from spawner.runtimes.boxes.provider import File, ProviderError, ProviderFault
+
+GIVEN: Final = "state/.given"
+"""The last of all files, empty: where it is, the others are."""
 
 
 def fresh(files: Collection[File], owner: tuple[int, int]) -> bytes:
     """An archive for a box that has nothing yet: its folders and its files, all of them the box's user's."""
-    return _packed(["."] + [f"./{name}" for name in FOLDERS], files, owner)
+    return _packed([f"./{name}" for name in FOLDERS], files, owner)
 
 
 def later(files: Collection[File], owner: tuple[int, int]) -> bytes:
     """An archive for a box that has its folders."""
     return _packed([], files, owner)
+
+
+def grounds(owner: tuple[int, int]) -> bytes:
+    """An archive for an image: the folders that a box's volume begins with, and one for the worker."""
+    made = io.BytesIO()
+    with _writing(made) as archive:
+        for folder in (ROOT.lstrip("/"), WORKER.lstrip("/")):
+            _add_folder(archive, folder, 0o755, (0, 0))
+        for name in FOLDERS:
+            _add_folder(archive, f"{ROOT.lstrip('/')}/{name}", 0o700, owner)
+    return made.getvalue()
 
 
 def inside(path: str) -> str:
@@ -40,15 +56,24 @@ def only_file(archive: tarfile.TarFile, path: str, limit: int) -> bytes:
 
 def _packed(folders: Collection[str], files: Collection[File], owner: tuple[int, int]) -> bytes:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    with _writing(packed) as archive:
         for folder in folders:
-            member = tarfile.TarInfo(folder)
-            member.type, member.mode = tarfile.DIRTYPE, 0o700
-            member.uid, member.gid = owner
-            archive.addfile(member)
-        for file in files:
+            _add_folder(archive, folder, 0o700, owner)
+        for file in (*files, File(f"{ROOT}/{GIVEN}", b"")):
             member = tarfile.TarInfo(inside(file.path))
             member.size, member.mode = len(file.content), file.mode
             member.uid, member.gid = owner
             archive.addfile(member, io.BytesIO(file.content))
     return packed.getvalue()
+
+
+def _writing(target: io.BytesIO) -> tarfile.TarFile:
+    """In GNU's form: busybox knows it, and long names in it, and not the other."""
+    return tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT)
+
+
+def _add_folder(archive: tarfile.TarFile, name: str, mode: int, owner: tuple[int, int]) -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.mode = tarfile.DIRTYPE, mode
+    member.uid, member.gid = owner
+    archive.addfile(member)

@@ -1,9 +1,10 @@
-"""Bringing the worker to an engine, for images that lack it: one volume for each image, filled once.
+"""Making an image ready for boxes: with a box's folders, which its volume begins with, and the worker if it lacks it.
 
-Whether it is filled is told by the container that filled it: it stays, ended, under the volume's own name.
+That is one layer on the image that was asked for, made once at each engine. The name of what is made tells of what.
 """
 
 import asyncio
+import functools
 import hashlib
 import io
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from aiodocker.containers import DockerContainer
 
 from spawner.runtimes.boxes.bundle import COMPILE, LABEL, WORKER, NoWorkerError, bundle
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
+from spawner.runtimes.docker import archives
 
 _PATIENCE: Final = 120.0
 """How long it may take, in seconds."""
@@ -22,80 +24,89 @@ _LOOK_AGAIN: Final = 0.1
 _ABANDONED: Final = 30.0
 """After so many seconds one who has begun with it, and not gone on, is taken to be gone."""
 _NOT_FOUND, _CONFLICT = 404, 409
+READY: Final = "sandherd-ready"
+"""What such images are called."""
 
 
 class Bringing:
-    """Of one engine. `bundled` is what is brought; None: the worker that is installed here."""
+    """Of one engine. `bundled` is the worker that is brought; None: the one that is installed here."""
 
-    def __init__(self, docker: Docker, bundled: bytes | None = None) -> None:
+    def __init__(self, docker: Docker, owner: tuple[int, int], bundled: bytes | None = None) -> None:
         self._docker = docker
         self._bundled = bundled
+        self._owner = owner
         self._one = asyncio.Lock()
 
-    async def volume_for(self, image: str) -> str | None:
-        """The volume with the worker for this image; None for one that has its own. Raises `ProviderError`."""
+    async def image_for(self, image: str) -> str:
+        """The image to make boxes of, where this one is asked for. Raises `ProviderError`, `DockerError`."""
         shown = await self._docker.images.inspect(image)
-        if LABEL in ((shown.get("Config") or {}).get("Labels") or {}):
-            return None
-        packed = self._packed()
-        volume = f"sandherd-worker-{hashlib.sha256(packed + shown['Id'].encode()).hexdigest()[:16]}"
-        async with self._one, asyncio.timeout(_PATIENCE):
-            while not await self._filled(volume):
-                await self._fill(volume, image, packed)
-        return volume
+        labels = (shown.get("Config") or {}).get("Labels") or {}
+        packed = b"" if LABEL in labels else self._packed()
+        name = f"{READY}:{_digest(packed, shown['Id'], self._owner)}"
+        if not await self._is_there(name):
+            async with self._one, asyncio.timeout(_PATIENCE):
+                while not await self._is_there(name):
+                    await self._make(name, shown["Id"], image, packed)
+        return name
 
-    async def _filled(self, volume: str) -> bool:
-        """Whether it is; one that somebody else fills is waited for. One that was given up is taken away."""
-        porter, waited = self._docker.containers.container(volume), 0.0
+    async def _is_there(self, name: str) -> bool:
+        try:
+            await self._docker.images.inspect(name)
+        except DockerError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _make(self, name: str, base: str, image: str, packed: bytes) -> None:
+        """Make it; where somebody else does, wait until that is over. Its container has its name, so there is one."""
+        told: dict[str, Any] = {
+            "Image": base,
+            "Entrypoint": list(COMPILE),
+            "User": "0",
+            "Labels": {LABEL: ""},
+            "HostConfig": {"NetworkMode": "none"},
+        }
+        called = name.replace(":", "-")
+        try:
+            porter = await self._docker.containers.create(told, name=called)
+        except DockerError as error:
+            if error.status != _CONFLICT:
+                raise
+            await self._wait_for(self._docker.containers.container(called))
+            return
+        try:
+            await self._fill(porter, image, packed)
+            repository, _, tag = name.partition(":")
+            await porter.commit(repository=repository, tag=tag, pause=False)
+        finally:  # cancelled, too: nobody is to wait for what is not gone on with
+            await asyncio.shield(_take_away(porter))
+
+    async def _fill(self, porter: DockerContainer, image: str, packed: bytes) -> None:
+        await porter.put_archive("/", io.BytesIO(archives.grounds(self._owner)))
+        if not packed:
+            return
+        await porter.put_archive(WORKER, io.BytesIO(packed))
+        await porter.start()
+        if (await porter.wait(timeout=_PATIENCE))["StatusCode"]:
+            said = " ".join(await porter.log(stdout=True, stderr=True, tail=3))
+            raise ProviderError(ProviderFault.REFUSED, f"docker: {_unfit(image)} {said.strip()}".rstrip())
+
+    async def _wait_for(self, porter: DockerContainer) -> None:
+        """Until somebody else has taken it away; what was given up is taken away here."""
+        waited = 0.0
         while True:
             try:
                 state: Mapping[str, Any] = (await porter.show())["State"]
             except DockerError as error:
                 if error.status != _NOT_FOUND:
                     raise
-                return False
-            if state["Status"] == "exited":
-                return state["ExitCode"] == 0 or await self._give_up(porter, volume)
+                return
             if state["Status"] != "running" and waited > _ABANDONED:
-                return await self._give_up(porter, volume)
+                await _take_away(porter)
+                return
             waited += _LOOK_AGAIN
             await asyncio.sleep(_LOOK_AGAIN)
-
-    async def _fill(self, volume: str, image: str, packed: bytes) -> None:
-        mount: dict[str, Any] = {"Type": "volume", "Source": volume, "Target": WORKER}
-        host: dict[str, Any] = {"Mounts": [mount], "NetworkMode": "none"}
-        told: dict[str, Any] = {
-            "Image": image,
-            "Entrypoint": list(COMPILE),
-            "User": "0",
-            "Labels": {LABEL: ""},
-            "HostConfig": host,
-        }
-        try:
-            porter = await self._docker.containers.create(told, name=volume)
-        except DockerError as error:
-            if error.status != _CONFLICT:
-                raise
-            return
-        try:
-            await porter.put_archive(WORKER, io.BytesIO(packed))
-            await porter.start()
-            status = (await porter.wait(timeout=_PATIENCE))["StatusCode"]
-        except BaseException:  # cancelled, too: nobody is to wait for what is not gone on with
-            await asyncio.shield(self._give_up(porter, volume))
-            raise
-        if status:
-            said = " ".join(await porter.log(stdout=True, stderr=True, tail=3))
-            await self._give_up(porter, volume)
-            raise ProviderError(ProviderFault.REFUSED, f"docker: {_unfit(image)} {said.strip()}".rstrip())
-
-    async def _give_up(self, porter: DockerContainer, volume: str) -> bool:
-        """Take both away, so that it can be begun anew."""
-        with suppress(DockerError):
-            await porter.delete(force=True)
-        with suppress(DockerError):
-            await (await self._docker.volumes.get(volume)).delete()
-        return False
 
     def _packed(self) -> bytes:
         try:
@@ -103,6 +114,17 @@ class Bringing:
         except NoWorkerError as error:
             told = f"docker: {error}, and the image lacks it: install it, or make an image with sandherd image build"
             raise ProviderError(ProviderFault.REFUSED, told) from error
+
+
+async def _take_away(porter: DockerContainer) -> None:
+    with suppress(DockerError):
+        await porter.delete(force=True)
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(packed: bytes, base: str, owner: tuple[int, int]) -> str:
+    """Of what it is made of. The worker is large: it is looked through once."""
+    return hashlib.sha256(packed + f"{base} {owner}".encode()).hexdigest()[:16]
 
 
 def _unfit(image: str) -> str:

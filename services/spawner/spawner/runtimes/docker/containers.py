@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sandherd.contracts.requests import Mount
-from spawner.runtimes.boxes.bundle import WORKER
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd
+from spawner.runtimes.docker import feeding
 
 _MIB: Final = 1024 * 1024
+_NANO: Final = 1_000_000_000
 _STATES: Final = {
     "created": BoxState.CREATING,
     "running": BoxState.RUNNING,
@@ -38,38 +39,39 @@ class Kind:
     read_only: bool = True
 
 
-def config(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
-    """The engine's configuration of a box: as little as a worker can do with.
-
-    `worker` is the volume with the worker, for an image that lacks it.
-    """
+def config(spec: BoxSpec, kind: Kind, image: str) -> dict[str, Any]:
+    """The engine's configuration of a box: as little as a worker can do with. `image` has the worker."""
     return {
-        "Image": spec.image or kind.image,
-        "Entrypoint": list(spec.program),
+        "Image": image,
+        "Entrypoint": feeding.gate(ROOT, spec.program),
         "Cmd": [],
+        "AttachStdin": True,
+        "OpenStdin": True,
+        "StdinOnce": True,
         "User": kind.user,
         "WorkingDir": f"{ROOT}/work",
         "Env": [f"{name}={value}" for name, value in spec.environment.items()],
         "Labels": dict(spec.labels),
         "StopTimeout": max(1, round(spec.stop_grace)),
         "Tty": False,
-        "HostConfig": _host(spec, kind, worker),
+        "HostConfig": _host(spec, kind),
     }
 
 
-def _host(spec: BoxSpec, kind: Kind, worker: str | None) -> dict[str, Any]:
+def _host(spec: BoxSpec, kind: Kind) -> dict[str, Any]:
     memory = spec.limits.memory_mb * _MIB
     return {
         "NetworkMode": kind.network,
         "Memory": memory,
         "MemorySwap": memory,
+        "NanoCpus": round((spec.limits.cores or 0) * _NANO),
         "PidsLimit": spec.limits.processes,
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "ReadonlyRootfs": kind.read_only,
         "Tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"} if kind.read_only else {},  # noqa: S108  # the box's own
         "Ulimits": [_ulimit("nofile", spec.limits.open_files), _ulimit("cpu", spec.limits.cpu_seconds)],
-        "Mounts": [_own(spec), *_workers(worker), *map(_mount, spec.mounts)],
+        "Mounts": [_own(spec), *map(_mount, spec.mounts)],
         "RestartPolicy": {"Name": "no"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
@@ -84,10 +86,6 @@ def _own(spec: BoxSpec) -> dict[str, Any]:
     """The volume with all that is the box's own. It has a name and labels: an engine that dies may leave it alone."""
     options = {"Labels": dict(spec.labels)}
     return {"Type": "volume", "Source": PREFIX + spec.name, "Target": ROOT, "VolumeOptions": options}
-
-
-def _workers(volume: str | None) -> list[dict[str, Any]]:
-    return [{"Type": "volume", "Source": volume, "Target": WORKER, "ReadOnly": True}] if volume else []
 
 
 def _mount(one: Mount) -> dict[str, Any]:

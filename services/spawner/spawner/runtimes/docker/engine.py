@@ -14,6 +14,7 @@ from aiodocker.volumes import DockerVolume
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
 from spawner.runtimes.boxes.provider import (
     Abilities,
+    Address,
     Box,
     BoxSpec,
     Command,
@@ -22,7 +23,7 @@ from spawner.runtimes.boxes.provider import (
     ProviderFault,
     Ran,
 )
-from spawner.runtimes.docker import archives, containers, executing
+from spawner.runtimes.docker import archives, containers, executing, feeding
 from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import ASIDE, PREFIX, Kind
 from spawner.runtimes.docker.faults import faults
@@ -45,13 +46,14 @@ class Engine:
             self.abilities = replace(self.abilities, ports=False)
         self._docker = docker
         self._kind = kind
-        self._bringing = Bringing(docker, bundled)
         uid, _, gid = kind.user.partition(":")
         self._owner = (int(uid), int(gid or uid))
+        self._bringing = Bringing(docker, self._owner, bundled)
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Make the container with its files, and start it. What a call before has left half done is gone on with."""
+        """Make the container, and start it with its files. What a call before has left half done is gone on with."""
         box = await self.get(spec.name)
+        new = box is None
         if box is None or box.hollow:
             with faults(f"making {spec.name}"):
                 box = await self._make(spec)
@@ -59,8 +61,11 @@ class Engine:
             return box
         with faults(f"starting {spec.name}"):
             container = self._of(spec.name)
-            await container.put_archive(ROOT, io.BytesIO(archives.fresh(spec.files, self._owner)))
-            await container.start()
+            if new and box is None:
+                await feeding.start(container, archives.later(spec.files, self._owner))
+            else:  # somebody may have handed it something over its input already; or its volume is not new
+                await container.put_archive(ROOT, io.BytesIO(archives.fresh(spec.files, self._owner)))
+                await container.start()
         return await self._known(spec.name)
 
     async def get(self, name: str) -> Box | None:
@@ -146,14 +151,14 @@ class Engine:
         with faults(f"reading {path} of {name}"):
             return archives.only_file(await self._of(name).get_archive(path), path, limit)
 
-    async def address(self, name: str, port: int) -> str:
+    async def address(self, name: str, port: int) -> Address:
         """Where the engine's network has put the container."""
         with faults(f"looking for {name}"):
             shown = await self._of(name).show()
         host = containers.host_of(shown)
         if host is None:
             raise ProviderError(ProviderFault.REFUSED, f"docker: {name} has no network that it could be reached by")
-        return f"http://{host}:{port}"
+        return Address(f"http://{host}:{port}")
 
     async def changes(self) -> AsyncIterator[str]:
         """The engine's events of our containers, from now on."""
@@ -176,7 +181,7 @@ class Engine:
         """Another replica may be making it at the same moment; then it is that one, which is returned."""
         image = spec.image or self._kind.image
         try:
-            told = containers.config(spec, self._kind, await self._bringing.volume_for(image))
+            told = containers.config(spec, self._kind, await self._bringing.image_for(image))
             await self._docker.containers.create(told, name=PREFIX + spec.name)
         except DockerError as error:
             if error.status == _NOT_FOUND:

@@ -3,6 +3,7 @@
 What is run is written to the shell's standard input: what stands in the address of a request is in the cluster's logs.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import aiohttp
 
 from spawner.runtimes.boxes.furnishing import ROOT
 from spawner.runtimes.boxes.provider import Command, ProviderError, ProviderFault, Ran
+from spawner.runtimes.commands import Output
 from spawner.runtimes.kubernetes import gate
 from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.faults import faults
@@ -21,23 +23,22 @@ _PIECE: Final = 32 * 1024
 _SHELL: Final = 'eval "$(dd bs=1 count="$0" 2>/dev/null)"'
 _ENDED: Final = frozenset({124, 137, 143})
 """What `timeout` of coreutils and of busybox ends with when it had to end the command; a command may do so itself."""
-_LONGEST_STEP: Final = 64 * 1024 * 1024
+_MOST_OUTPUT: Final = 64 * 1024 * 1024
+_STEP, _MARGIN = 120.0, 30.0
+"""How long a script of ours may take, and how much longer than its own time a command: its node may not answer."""
 
 
-async def script(cluster: Cluster, pod: str, text: str, payload: bytes = b"", most: int = _LONGEST_STEP) -> Ran:
+async def script(
+    cluster: Cluster, pod: str, text: str, payload: bytes = b"", *, most: int = _MOST_OUTPUT, seconds: float = _STEP
+) -> Ran:
     """Run a script of ours. Raises `ProviderError` where it was cut off: it may have been done."""
-    said = _Output(most)
-    status: Mapping[str, Any] | None = None
+    said = Output(most)
     source = text.encode()
     with faults(f"running a command in {pod}"):
-        async with await cluster.execute(pod, ["/bin/sh", "-c", _SHELL, str(len(source))]) as stream:
-            await _send(stream, source + payload)
-            async for message in stream:
-                channel, data = message.data[0], message.data[1:]
-                if channel == _STATUS and data:
-                    status = json.loads(data)
-                elif channel in {_OUT, _ERR}:
-                    said.add(channel, data)
+        async with asyncio.timeout(seconds):
+            async with await cluster.execute(pod, ["/bin/sh", "-c", _SHELL, str(len(source))]) as stream:
+                await _send(stream, source + payload)
+                status = await _heard(stream, said)
     if status is None:
         raise ProviderError(ProviderFault.TRANSIENT, f"kubernetes: a command in {pod} was cut off; it may have run")
     return said.ran(_code(status, pod), late=False)
@@ -48,7 +49,7 @@ async def run(cluster: Cluster, pod: str, command: Command) -> Ran:
     began = time.monotonic()
     folder = command.folder or f"{ROOT}/work"
     text = gate.bounded(command.argv, dict(command.environment), folder, command.seconds)
-    ran = await script(cluster, pod, text, most=command.most_output)
+    ran = await script(cluster, pod, text, most=command.most_output, seconds=command.seconds + _MARGIN)
     late = ran.code in _ENDED and time.monotonic() - began >= command.seconds
     return Ran(None, ran.out, ran.err, timed_out=True, cut=ran.cut) if late else ran
 
@@ -57,6 +58,20 @@ async def _send(stream: aiohttp.ClientWebSocketResponse, data: bytes) -> None:
     """In pieces that every server takes. The other end counts them, so that its input needs no end."""
     for at in range(0, len(data), _PIECE):
         await stream.send_bytes(bytes([_INPUT]) + data[at : at + _PIECE])
+
+
+async def _heard(stream: aiohttp.ClientWebSocketResponse, said: Output) -> Mapping[str, Any] | None:
+    """How it ended, once it has; None where the connection did before."""
+    status: Mapping[str, Any] | None = None
+    async for message in stream:
+        if message.type is not aiohttp.WSMsgType.BINARY:
+            break  # nobody answers at the other end any more, or what it says is no message
+        channel, data = message.data[0], message.data[1:]
+        if channel == _STATUS and data:
+            status = json.loads(data)
+        elif channel in {_OUT, _ERR}:
+            said.add(data, error=channel == _ERR)
+    return status
 
 
 def _code(status: Mapping[str, Any], pod: str) -> int:
@@ -68,21 +83,3 @@ def _code(status: Mapping[str, Any], pod: str) -> int:
             return int(cause["message"])
     told = f"kubernetes: no command can be run in {pod}: {status.get('message') or status.get('reason')}"
     raise ProviderError(ProviderFault.TRANSIENT, told)
-
-
-class _Output:
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-        self._parts: dict[bool, list[bytes]] = {False: [], True: []}
-        self._cut = False
-
-    def add(self, channel: int, data: bytes) -> None:
-        """Keep as much as there is room for; the rest is read and forgotten, so that the command does not stall."""
-        self._cut |= len(data) > self._left
-        kept = data[: self._left]
-        self._left -= len(kept)
-        self._parts[channel == _ERR].append(kept)
-
-    def ran(self, code: int, *, late: bool) -> Ran:
-        out, err = (b"".join(self._parts[error]) for error in (False, True))
-        return Ran(None if late else code, out, err, timed_out=late, cut=self._cut)

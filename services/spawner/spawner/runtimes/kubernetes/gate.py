@@ -13,31 +13,39 @@ from spawner.runtimes.boxes.bundle import WORKER
 from spawner.runtimes.boxes.furnishing import FOLDERS, ROOT
 
 OWN: Final = f"{ROOT}/.box"
-"""The gate's own files: `life` counts its starts, `go` is the life that may run the program, `pid` is the program's."""
+"""The gate's own files: `life` counts its starts, `go` is the life that may run the program, `pid.N` is the program's
+in that life."""
 BROUGHT: Final = f"{ROOT}/worker"
 """Where the worker is put in a pod whose image lacks it: nothing else there can be written to."""
 TOO_LARGE, NO_FILE, NOT_THERE, CUT_SHORT, TOO_LATE = 41, 42, 44, 45, 46
 """How our own scripts end when they can't do what they were to do."""
+_PLACE: Final = f"mkdir -p {OWN} && cd {ROOT} && mkdir -p {' '.join(FOLDERS)} || exit 1"
+"""Done by whoever is first: a cluster takes commands for a pod whose first process has not done anything yet."""
+_NUMBERED: Final = 'echo $$ > "$0.new" && mv "$0.new" "$0"; exec "$@"'
+"""Tells its own number, and becomes the program. Told by the gate, it could be signalled before it would hear that."""
 _GATE: Final = f"""
 trap 'exit 143' TERM INT
 umask 077
-mkdir -p {OWN} && cd {ROOT} && mkdir -p {" ".join(FOLDERS)} || exit 1
+{_PLACE}
 ulimit -Sn "$1" 2>/dev/null || true
-shift
+ulimit -t "$2" 2>/dev/null || true
+shift 2
 life=$(($(cat {OWN}/life 2>/dev/null || echo 0) + 1))
-rm -f {OWN}/pid
+rm -f {OWN}/pid.*
 echo $life > {OWN}/life.new && mv {OWN}/life.new {OWN}/life || exit 1
 waited=0
-until [ "$(cat {OWN}/go 2>/dev/null || echo 0)" -ge $life ]; do
+until go=$(cat {OWN}/go 2>/dev/null || echo 0); [ "$go" -ge $life ]; do
   if [ $waited -lt 300 ]; then waited=$((waited + 1)); sleep 0.1 & else sleep 1 & fi
   wait $!
 done
 if [ "$1" = {WORKER}/bin/sandherd-box ] && [ ! -x "$1" ]; then shift; set -- {BROUGHT}/bin/sandherd-box "$@"; fi
-trap 'told=1; kill -TERM "$child" 2>/dev/null' TERM INT
+child=
+told=
+trap 'told=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM INT
 cd {ROOT}/work
-"$@" &
+/bin/sh -c {shlex.quote(_NUMBERED)} "{OWN}/pid.$go" "$@" &
 child=$!
-echo $child > {OWN}/pid.new && mv {OWN}/pid.new {OWN}/pid
+[ -z "$told" ] || kill -TERM "$child" 2>/dev/null
 code=127
 while :; do
   told=
@@ -51,14 +59,14 @@ exit $code
 _RECEIVE: Final = f"""
 part={OWN}/in.$$
 head -c {{size}} > "$part"
-if [ "$(wc -c < "$part")" -ne {{size}} ]; then rm -f "$part"; exit {CUT_SHORT}; fi
+if ! [ "$(wc -c < "$part")" -eq {{size}} ]; then rm -f "$part"; exit {CUT_SHORT}; fi
 """
 _UNPACK: Final = 'tar -x{how}pof "$part" -C {folder}; code=$?; rm -f "$part"; [ $code = 0 ] || exit $code\n'
 
 
-def gate(program: Sequence[str], open_files: int) -> list[str]:
-    """The command of a pod."""
-    return ["/bin/sh", "-c", _GATE, "sandherd-gate", str(open_files), *program]
+def gate(program: Sequence[str], open_files: int, cpu_seconds: int) -> list[str]:
+    """The command of a pod. The limits hold for each process of its own."""
+    return ["/bin/sh", "-c", _GATE, "sandherd-gate", str(open_files), str(cpu_seconds), *program]
 
 
 def state() -> str:
@@ -70,12 +78,12 @@ def state() -> str:
 def bring(size: int) -> str:
     """Unpacks the worker that follows."""
     done = f"mkdir -p {BROUGHT}; {_UNPACK.format(how='z', folder=BROUGHT)}touch {BROUGHT}/.whole"
-    return "umask 022\n" + _RECEIVE.format(size=size) + done
+    return f"umask 077\n{_PLACE}\n" + _RECEIVE.format(size=size) + "umask 022\n" + done
 
 
 def receive(size: int) -> str:
     """Unpacks the files that follow."""
-    return "umask 077\n" + _RECEIVE.format(size=size) + _UNPACK.format(how="", folder=ROOT)
+    return f"umask 077\n{_PLACE}\n" + _RECEIVE.format(size=size) + _UNPACK.format(how="", folder=ROOT)
 
 
 def opened(life: int) -> str:
@@ -92,10 +100,11 @@ def unless_open(life: int) -> str:
     return f'[ "$(cat {OWN}/go 2>/dev/null || echo 0)" -lt {life} ] || exit 0\n'
 
 
-def signalled(signal: str) -> str:
-    """Sends the program a signal; one that is about to start gets it then."""
-    soon = f"n=0; until [ -e {OWN}/pid ] || [ $n -ge 30 ]; do n=$((n + 1)); sleep 0.1; done"
-    return f'{soon}; kill -{signal} "$(cat {OWN}/pid)" 2>/dev/null || true'
+def signalled(signal: str, life: int) -> str:
+    """Sends the program of that life a signal; one that is about to start gets it then."""
+    number = f"{OWN}/pid.{life}"
+    soon = f"n=0; until [ -e {number} ] || [ $n -ge 30 ]; do n=$((n + 1)); sleep 0.1; done"
+    return f'{soon}; kill -{signal} "$(cat {number})" 2>/dev/null || true'
 
 
 def bounded(argv: Sequence[str], environment: dict[str, str], folder: str, seconds: float) -> str:

@@ -11,7 +11,6 @@ from spawner.runtimes.kubernetes import executing, gate, manifests, packing, sta
 from spawner.runtimes.kubernetes.manifests import BEGUN, Json, Kind, named
 from spawner.runtimes.kubernetes.objects import Objects
 
-_FIRST: Final = 1
 _SHORTEST: Final = 1.0
 _log: Final = logs.get("runtime.kubernetes")
 
@@ -29,9 +28,9 @@ class Making:
         box = await self._placed(spec)
         if box.runs:
             return box
-        await self._until_running(spec.name, box)
-        await self._furnish(spec)
-        await self._objects.note(spec.name, {BEGUN: str(_FIRST)})
+        pod = await self._until_running(spec.name, box)
+        life = await self._furnished(spec, states.ended(pod) + 1)
+        await self._objects.note(spec.name, {BEGUN: str(life)})
         made = await self._objects.box(spec.name)
         if made is None:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {spec.name} was removed while it was made")
@@ -53,8 +52,8 @@ class Making:
             raise ProviderError(ProviderFault.REFUSED, told)
         return box
 
-    async def _until_running(self, name: str, box: Box) -> None:
-        """Wait until commands can be run in the pod. One that never will is removed, and it is said why."""
+    async def _until_running(self, name: str, box: Box) -> Json:
+        """The pod, once commands can be run in it. One that never will is removed, and it is said why."""
         left = max(_SHORTEST, self._kind.pending - (time.time() - box.created_at.timestamp()))
         last: list[Json] = []
 
@@ -69,23 +68,24 @@ class Making:
                 raise
             pod = last[0] if last else None
         if pod is not None and states.runs(pod):
-            return
+            return pod
         why = states.waiting(pod) if pod else states.Waiting(ProviderFault.TIMED_OUT, "its controller makes no pod")
         _log.warning("a pod does not come to run", sandbox=name, why=why.why)
         await self._objects.remove(name)
         raise ProviderError(why.fault, f"kubernetes: {name} does not run, and was removed: {why.why}")
 
-    async def _furnish(self, spec: BoxSpec) -> None:
-        """Bring what the pod lacks, and open its gate."""
+    async def _furnished(self, spec: BoxSpec, life: int) -> int:
+        """Bring what the pod lacks, and open its gate. Returns the life that it was opened for, by whomever."""
         said = (await self._step(spec.name, gate.state())).out.split()
-        if int(said[0]) >= _FIRST:
-            return
+        if opened := int(said[0]):
+            return opened
         if spec.program[0].startswith(WORKER) and said[1] == b"no":
             archive = packing.worker() if self._worker is None else self._worker
             await self._step(spec.name, gate.bring(len(archive)), archive)
         files = packing.packed(spec.files)
-        text = gate.unless_open(_FIRST) + gate.receive(len(files)) + gate.opened(_FIRST)
+        text = gate.unless_open(life) + gate.receive(len(files)) + gate.opened(life)
         await self._step(spec.name, text, files)
+        return life
 
     async def _step(self, name: str, text: str, payload: bytes = b"") -> Ran:
         ran = await executing.script(self._objects.cluster, named(name), text, payload)

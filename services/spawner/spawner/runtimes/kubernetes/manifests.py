@@ -1,13 +1,12 @@
-"""What a cluster is told of a box, and of the network of all boxes of a herd. All pure."""
+"""What a cluster is told of a box. All pure."""
 
 import hashlib
-import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from sandherd.settings.kubernetes import Placement
 from spawner.runtimes.boxes.furnishing import HERD, ROOT
@@ -27,10 +26,9 @@ POD: Final = "sandherd.dev/pod"
 """On a Sandbox: the pod in which its program was started first. Another pod has nothing of what that one held."""
 ASIDE: Final = "sandherd.dev/aside"
 GROUP: Final = "agents.x-k8s.io"
+_VERSION: Final = metadata.version("sandherd")
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_NATS: Final = 4222
-_PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +49,10 @@ class Kind:
     placements: Mapping[str, Placement] = field(default_factory=dict)
     pending: float = 300
     """For how long a pod may wait until it runs, in seconds."""
+    closed: bool = False
+    """Whether nobody is let in to any pod."""
+    ports: tuple[int, ...] = ()
+    """The only ports that somebody is let in to; none: all."""
 
 
 def named(unit: str) -> str:
@@ -78,15 +80,15 @@ def pod(spec: BoxSpec, kind: Kind) -> Json:
 
 def sandbox(spec: BoxSpec, kind: Kind, version: str) -> Json:
     """The Sandbox of a box: its controller makes the pod, under the same name."""
-    metadata = _metadata(spec, kind)
+    told = _metadata(spec, kind)
     template = {
-        "metadata": {key: metadata[key] for key in ("labels", "annotations")},
+        "metadata": {key: told[key] for key in ("labels", "annotations")},
         "spec": pod_spec(spec, kind),
     }
     return {
         "apiVersion": f"{GROUP}/{version}",
         "kind": "Sandbox",
-        "metadata": metadata,
+        "metadata": told,
         "spec": {"podTemplate": template},
     }
 
@@ -119,7 +121,7 @@ def pod_spec(spec: BoxSpec, kind: Kind) -> Json:
 def _container(spec: BoxSpec, kind: Kind) -> Json:
     room = {
         "memory": f"{spec.limits.memory_mb}Mi",
-        "cpu": kind.cpu,
+        "cpu": kind.cpu if spec.limits.cores is None else f"{round(spec.limits.cores * 1000)}m",
         "ephemeral-storage": f"{kind.storage_mb}Mi",
     }
     mounts = [{"name": "sandherd", "mountPath": ROOT}]
@@ -129,7 +131,7 @@ def _container(spec: BoxSpec, kind: Kind) -> Json:
         "name": CONTAINER,
         "image": spec.image or kind.image,
         "imagePullPolicy": kind.pull_policy,
-        "command": gate.gate(spec.program, spec.limits.open_files),
+        "command": gate.gate(spec.program, spec.limits.open_files, spec.limits.cpu_seconds),
         "workingDir": ROOT,
         "env": [{"name": name, "value": value} for name, value in spec.environment.items()],
         "resources": {"requests": room, "limits": dict(room)},
@@ -165,12 +167,18 @@ def _renamed(fields: Json, old: str, new: str) -> Json:
     return {new if name == old else name: value for name, value in fields.items()}
 
 
-def _metadata(spec: BoxSpec, kind: Kind) -> Json:
-    common = MANAGED | {
+def recommended(herd: str) -> dict[str, str]:
+    """The labels that tools for clusters look for; the herd is the instance."""
+    return MANAGED | {
         "app.kubernetes.io/component": "sandbox",
         "app.kubernetes.io/part-of": "sandherd",
-        "app.kubernetes.io/instance": label(spec.labels.get(HERD, "none")),
+        "app.kubernetes.io/instance": label(herd),
+        "app.kubernetes.io/version": label(_VERSION),
     }
+
+
+def _metadata(spec: BoxSpec, kind: Kind) -> Json:
+    common = recommended(spec.labels.get(HERD, "none"))
     found: Json = {
         "name": named(spec.name),
         "labels": common | {key: label(value) for key, value in spec.labels.items()},
@@ -182,57 +190,6 @@ def _metadata(spec: BoxSpec, kind: Kind) -> Json:
     }
     if kind.owner:
         found["ownerReferences"] = [dict(kind.owner)]
-    return found
-
-
-def policy(herd: str, brokers: str, egress: Sequence[str], owner: Mapping[str, Any] | None = None) -> Json:
-    """The network of a herd's boxes: nobody reaches them, and they reach names, the broker, and what is allowed."""
-    rules: list[Json] = [_names()]
-    rules += [_broker(address.strip()) for address in brokers.split(",")]
-    rules += [_destination(one) for one in egress]
-    found: Json = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": f"{PREFIX}{herd}", "labels": MANAGED | {HERD: label(herd)}},
-        "spec": {
-            "podSelector": {"matchLabels": {HERD: label(herd)}},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [],
-            "egress": rules,
-        },
-    }
-    if owner:
-        found["metadata"]["ownerReferences"] = [dict(owner)]
-    return found
-
-
-def _names() -> Json:
-    anywhere: Json = {"namespaceSelector": {}}
-    return {"to": [anywhere], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]}
-
-
-def _broker(address: str) -> Json:
-    """By its address, or by its namespace where its name says that it is a service; else by its port alone."""
-    parts = urlsplit(address)
-    ports = [{"protocol": "TCP", "port": parts.port or _PORTS.get(parts.scheme, _NATS)}]
-    host = parts.hostname or ""
-    try:
-        network = ipaddress.ip_network(host)
-    except ValueError:
-        pieces = host.split(".")
-        inside = len(pieces) == 2 or (len(pieces) > 2 and pieces[2] == "svc")
-        if inside:
-            peer: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": pieces[1]}}}
-            return {"to": [peer], "ports": ports}
-        return {"ports": ports}
-    return {"to": [{"ipBlock": {"cidr": str(network)}}], "ports": ports}
-
-
-def _destination(text: str) -> Json:
-    network, _, port = text.partition("@")
-    found: Json = {"to": [{"ipBlock": {"cidr": str(ipaddress.ip_network(network))}}]}
-    if port:
-        found["ports"] = [{"protocol": "TCP", "port": int(port)}]
     return found
 
 

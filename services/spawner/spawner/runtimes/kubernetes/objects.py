@@ -9,12 +9,11 @@ from spawner.runtimes.boxes.provider import Box, ProviderError, ProviderFault
 from spawner.runtimes.boxes.retrying import persistently
 from spawner.runtimes.kubernetes import manifests, states
 from spawner.runtimes.kubernetes.cluster import PODS, Cluster
-from spawner.runtimes.kubernetes.faults import faults
+from spawner.runtimes.kubernetes.faults import faults, status_of
 from spawner.runtimes.kubernetes.manifests import GROUP, POD, Json, named
 from spawner.runtimes.kubernetes.watching import until
 
 AnswerT = TypeVar("AnswerT")
-_CONFLICT: Final = 409
 _SOON: Final = 1
 """For how long a pod that is removed may end by itself, in seconds: whoever removes it has stopped it before."""
 _GONE: Final = 20.0
@@ -66,7 +65,8 @@ class Objects:
             try:
                 await self.cluster.make(self.made, body)
             except ApiException as error:
-                if error.status != _CONFLICT:
+                # A quota that is being counted at the same moment is a conflict as well, and then nothing is there.
+                if status_of(error).get("reason") != "AlreadyExists":
                     raise
 
         await _asked(f"making {body['metadata']['name']}", once)
@@ -76,10 +76,10 @@ class Objects:
         return await until(self.cluster, self.pods, named(name), holds, seconds)
 
     async def note(self, name: str, notes: Mapping[str, str]) -> None:
-        """Write something on a pod, and on its Sandbox which pod it was first written on."""
+        """Write something on a pod, and on its Sandbox, if it has one, which pod it was first written on."""
         pod = await self._change(self.pods, name, {"annotations": dict(notes)})
-        if self.version:
-            await self._change(self.made, name, {"annotations": {POD: pod["metadata"]["uid"]}})
+        if owner := self._sandboxes_of(pod):
+            await self._change(owner, name, {"annotations": {POD: pod["metadata"]["uid"]}})
 
     async def labelled(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Set or remove labels of a pod, if it is there."""
@@ -90,9 +90,12 @@ class Objects:
                 raise
 
     async def remove(self, name: str) -> None:
-        """Remove all that there is of a box. A pod whose node does not answer is at last removed without its word."""
-        if self.version:
-            await self._delete(self.made, name)
+        """Remove all that there is of a box. A pod whose node does not answer is at last removed without its word.
+
+        Its Sandbox goes first, also where none are made any more: its controller would make the pod anew.
+        """
+        if owner := self._sandboxes_of(await self.pod(name)) or (self.made if self.version else None):
+            await self._delete(owner, name)
         await self._delete(self.pods, name, _SOON)
         try:
             await self.until(name, lambda pod: pod is None, _GONE)
@@ -100,6 +103,13 @@ class Objects:
             if error.fault is not ProviderFault.TIMED_OUT:
                 raise
             await self._delete(self.pods, name, 0)
+
+    def _sandboxes_of(self, pod: Json | None) -> str | None:
+        """Where the Sandbox of a pod is; None for one that has none."""
+        owners = (pod or {}).get("metadata", {}).get("ownerReferences") or []
+        made = (one["apiVersion"] for one in owners if one["kind"] == "Sandbox")
+        version = next((version for version in made if version.startswith(f"{GROUP}/")), None)
+        return version and f"/apis/{version}/namespaces/{self.cluster.namespace}/sandboxes"
 
     async def _get(self, path: str, name: str) -> Json | None:
         try:

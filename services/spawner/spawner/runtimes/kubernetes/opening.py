@@ -1,5 +1,6 @@
 """Opening the Kubernetes runtime: the cluster is asked who it is and what it has, once."""
 
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,17 +9,21 @@ from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 
 from sandherd.settings import Settings
+from sandherd.settings.kubernetes import NOBODY
 from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.runtimes.kubernetes import manifests
+from spawner.runtimes.kubernetes import network
 from spawner.runtimes.kubernetes.cluster import PODS, POLICIES, Cluster
 from spawner.runtimes.kubernetes.faults import faults
 from spawner.runtimes.kubernetes.manifests import GROUP, Json, Kind
 from spawner.runtimes.kubernetes.provider import Pods
 
-_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_SECRETS: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_ACCOUNT: Final = _SECRETS / "token"
+_OWN: Final = _SECRETS / "namespace"
+"""Where a pod finds the name of its own namespace."""
 _VERSIONS: Final = ("v1beta1", "v1alpha1")
 """The versions of Sandboxes whose fields that we need are the same; the first that is there is taken."""
 _NOT_THERE, _CONFLICT = 404, 409
@@ -65,9 +70,11 @@ async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
     version = await _sandboxes(cluster, settings.kubernetes_kind)
     owner = await _owner(cluster, settings.kubernetes_owner)
     brokers = settings.sandbox_nats_url or settings.nats_url
-    await guard(cluster, manifests.policy(herd, brokers, sorted(settings.kubernetes_egress), owner))
+    made_as = kind(settings, owner)
+    entrance = None if made_as.closed else network.Entrance(sources(settings), made_as.ports)
+    await guard(cluster, network.policy(herd, brokers, sorted(settings.kubernetes_egress), owner, entrance))
     _log.info("kubernetes runtime", cluster=said.get("gitVersion"), namespace=cluster.namespace, sandboxes=version)
-    return Pods(cluster, kind(settings, owner), version)
+    return Pods(cluster, made_as, version)
 
 
 def kind(settings: Settings, owner: Json | None = None) -> Kind:
@@ -86,28 +93,37 @@ def kind(settings: Settings, owner: Json | None = None) -> Kind:
         placement=settings.kubernetes_placement,
         placements=settings.kubernetes_placements,
         pending=settings.kubernetes_pending_timeout,
+        closed=NOBODY in settings.kubernetes_ingress,
+        ports=tuple(sorted(settings.kubernetes_ports)),
     )
 
 
+def sources(settings: Settings, own: Path = _OWN) -> list[str]:
+    """Who is let in: as it is set, or else what is beside the spawner, or beside the sandboxes if it is no pod."""
+    if settings.kubernetes_ingress:
+        return sorted(settings.kubernetes_ingress)
+    return [own.read_text().strip() if own.exists() else settings.kubernetes_namespace]
+
+
 async def guard(cluster: Cluster, policy: Json) -> None:
-    """See to it that the herd's network is as it should be, whatever it was."""
+    """See to it that the herd's network is as it should be, whatever it was. Another replica may do so as well."""
     path = POLICIES.format(cluster.namespace)
+    own = f"{path}/{policy['metadata']['name']}"
     with faults("keeping the network of sandboxes closed"):
-        try:
-            await cluster.change(f"{path}/{policy['metadata']['name']}", policy)
-        except ApiException as error:
-            if error.status != _NOT_THERE:
-                raise
-            await _made(cluster, path, policy)
+        missing = await _is(_NOT_THERE, cluster.change(own, policy))
+        if missing and await _is(_CONFLICT, cluster.make(path, policy)):
+            await cluster.change(own, policy)
 
 
-async def _made(cluster: Cluster, path: str, policy: Json) -> None:
-    """Another replica may have been first, with the same."""
+async def _is(status: int, call: Awaitable[Json]) -> bool:
+    """Whether the cluster answers that."""
     try:
-        await cluster.make(path, policy)
+        await call
     except ApiException as error:
-        if error.status != _CONFLICT:
+        if error.status != status:
             raise
+        return True
+    return False
 
 
 async def _sandboxes(cluster: Cluster, wanted: str) -> str | None:

@@ -4,11 +4,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import (
     Abilities,
+    Address,
     Box,
     BoxSpec,
     BoxState,
@@ -38,13 +40,14 @@ class Pods:
 
     name = "kubernetes"
     # The number of processes of a pod is limited by its node's kubelet, for all pods alike.
-    abilities = Abilities(pause=False, process_limit=False)
+    abilities = Abilities(pause=False, process_limit=False, ports=True)
 
     def __init__(self, cluster: Cluster, kind: Kind, version: str | None = None, worker: bytes | None = None) -> None:
         self._objects = Objects(cluster, version)
         self._cluster = cluster
         self._making = Making(self._objects, kind, worker)
         self._one_at_a_time: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.abilities = replace(self.abilities, ports=not kind.closed, open_ports=kind.ports)
 
     async def create(self, spec: BoxSpec) -> Box:
         """Make the pod, wait until it runs, put its files there and open its gate; go on with what is half done."""
@@ -82,7 +85,7 @@ class Pods:
             await self.remove(name)
             return
         for signal, wait in (("TERM", grace + _MARGIN if grace else 0), ("KILL", _KILLED)):
-            if wait and await self._ends(name, signal, wait):
+            if wait and await self._ends(box, signal, wait):
                 return
         raise ProviderError(ProviderFault.TIMED_OUT, f"kubernetes: {name} was killed, and is not said to have ended")
 
@@ -131,6 +134,20 @@ class Pods:
             raise ProviderError(ProviderFault.REFUSED, f"{path} is no file that can be read")
         return ran.out
 
+    async def address(self, name: str, port: int) -> Address:
+        """The pod's own address, for whoever is in its cluster and is let in."""
+        only = self.abilities.open_ports
+        if only and port not in only:
+            told = f"kubernetes: nobody is let in to port {port} of {name}: name it in SANDHERD_KUBERNETES_PORTS"
+            raise ProviderError(ProviderFault.REFUSED, told)
+        self._refuse_lost(await self._known(name))
+        pod = await self._objects.pod(name)
+        host = states.host(pod) if pod else None
+        if host is None:
+            told = f"kubernetes: the pod of {name} has no address yet; it gets one when a node has taken it"
+            raise ProviderError(ProviderFault.TRANSIENT, told)
+        return Address(f"http://{host}:{port}")
+
     async def changes(self) -> AsyncIterator[str]:
         """What the cluster says of our pods, from now on, as far as it changes a box."""
         known: dict[str, tuple[str, object]] = {}
@@ -174,14 +191,15 @@ class Pods:
         if box.state is BoxState.FAILED:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {box.problem}")
 
-    async def _ends(self, name: str, signal: str, wait: float) -> bool:
+    async def _ends(self, box: Box, signal: str, wait: float) -> bool:
         """Whether the program has ended within that time of being told to."""
+        name = box.name
 
         def holds(pod: Json | None) -> bool:
             return pod is None or not states.box(pod).alive
 
         try:
-            await self._script(name, gate.signalled(signal))
+            await self._script(name, gate.signalled(signal, box.runs))
         except ProviderError as error:
             if error.fault not in {ProviderFault.TRANSIENT, ProviderFault.NOT_FOUND}:
                 raise  # its end may well cut our command off: whether it has ended is asked next

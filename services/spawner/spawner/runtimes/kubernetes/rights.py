@@ -44,11 +44,12 @@ def role(name: str = "sandherd-spawner", account: str = "sandherd-spawner") -> l
 
 def document() -> str:
     """Both, as a file for `kubectl apply`."""
-    return _HEAD + yaml.dump_all(role(), Dumper=_Plain, sort_keys=False, explicit_start=True)
+    return _HEAD + yaml.dump_all(role(), Dumper=Plain, sort_keys=False, explicit_start=True)
 
 
-class _Plain(yaml.SafeDumper):
+class Plain(yaml.SafeDumper):
     """Without anchors: what is written twice is for people to read twice."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # as its base has it
+        """Whether this is written as it is, each time."""
         return True

@@ -23,6 +23,7 @@ _WRONG: Final = {
     "CreateContainerError": "the node can't make the container: look at the image and at the runtime class",
     "RunContainerError": "the image can't be run: it needs /bin/sh",
 }
+_NEVER_BEGAN: Final = "its first process does not stay: the image needs /bin/sh, and the pod room to start it"
 _IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _FETCH: Final = "; name an image that the nodes can fetch, or set SANDHERD_KUBERNETES_PULL_SECRETS"
 _LOST_NODE: Final = "the node of {name} is lost or no longer answers, and what the sandbox held with it"
@@ -86,6 +87,12 @@ def ended(pod: Json) -> int:
 def runs(pod: Json) -> bool:
     """Whether commands can be run in it at this moment."""
     return "running" in (container(pod).get("state") or {})
+
+
+def host(pod: Json) -> str | None:
+    """Where a pod is reached in its cluster, as it stands in a URL; None as long as it has no address."""
+    found: str = (pod.get("status") or {}).get("podIP") or ""
+    return f"[{found}]" if ":" in found else found or None
 
 
 def gone_for_good(pod: Json) -> bool:
@@ -158,6 +165,10 @@ def waiting(pod: Json) -> Waiting:
     if reason in _IMAGE:
         text = f"the image {_image(pod)} can't be fetched ({said or reason}){_FETCH}"
         return Waiting(ProviderFault.REFUSED, text, hopeless=bool(_NOT_THERE.search(said)))
+    if reason == "CrashLoopBackOff":
+        last = (container(pod).get("lastState") or {}).get("terminated") or {}
+        told = last.get("message") or f"{last.get('reason', 'unsaid')}, exit status {last.get('exitCode')}"
+        return Waiting(ProviderFault.REFUSED, f"{_NEVER_BEGAN} (image {_image(pod)}: {told})", hopeless=True)
     if reason in _WRONG:
         text = f"{_WRONG[reason]} (image {_image(pod)}: {said or reason})"
         return Waiting(ProviderFault.REFUSED, text, hopeless=True)

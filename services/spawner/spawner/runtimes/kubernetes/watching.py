@@ -16,6 +16,8 @@ _SHORT: Final = 0.5
 """A watch that says nothing and ends within so many seconds is broken, and not at its end."""
 
 _AGAIN: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED})
+_CUT: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.TIMED_OUT})
+"""How a watch ends that somebody on the way has ended, or that says nothing any more."""
 _PAUSE: Final = 0.5
 """Before a watch that broke off is begun again, for whoever waits for something."""
 
@@ -56,19 +58,25 @@ async def follow(cluster: Cluster, path: str, **query: str) -> AsyncGenerator[Li
 async def _from(
     cluster: Cluster, path: str, version: str, query: dict[str, str]
 ) -> AsyncGenerator[tuple[str | None, Changed | None], None]:
-    """One watch. The version is None where it is too old to go on from."""
+    """One watch, to its end or until it is cut. The version is None where it is too old to go on from."""
     began, heard = time.monotonic(), False
-    with faults("watching"):
-        async with aclosing(cluster.watch(path, version, **query)) as events:
-            async for event in events:
-                heard, item = True, event["object"]
-                if event["type"] == "ERROR":
-                    if item.get("code") == GONE:
-                        yield None, None
-                        return
-                    raise refusal(item.get("code", 0), item, {}, "watching")
-                change = None if event["type"] == "BOOKMARK" else Changed(item, event["type"] == "DELETED")
-                yield item["metadata"]["resourceVersion"], change
+    try:
+        with faults("watching"):
+            async with aclosing(cluster.watch(path, version, **query)) as events:
+                async for event in events:
+                    item = event["object"]
+                    if event["type"] == "ERROR":
+                        if item.get("code") == GONE:
+                            yield None, None
+                            return
+                        raise refusal(item.get("code", 0), item, {}, "watching")
+                    heard = True
+                    change = None if event["type"] == "BOOKMARK" else Changed(item, event["type"] == "DELETED")
+                    yield item["metadata"]["resourceVersion"], change
+    except ProviderError as error:
+        if error.fault not in _CUT or not (heard or time.monotonic() - began >= _SHORT):
+            raise
+        return  # the next one goes on from where this one was, so that nothing is missed
     if not heard and time.monotonic() - began < _SHORT:
         raise ProviderError(ProviderFault.TRANSIENT, "kubernetes: watching: the connection ended at once")
 

@@ -1,15 +1,17 @@
 """What the Runtime API and an agent server answer, and what a box is by that. All pure."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from sandherd.contracts.specs import Limits
 from sandherd.settings.remote import FACTORS
 from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.boxes.provider import Box, BoxState, ProgramEnd, ProviderError, ProviderFault
+from spawner.runtimes.boxes.provider import Address, Box, BoxState, ProgramEnd, ProviderError, ProviderFault
 from spawner.runtimes.remote.scripts import Look
 
 _MIB_PER_GB: Final = 1024
@@ -17,6 +19,11 @@ _GONE: Final = frozenset({"stopped"})
 _FALLEN: Final = frozenset({"failed", "crashloopbackoff"})
 _CLASSES: Final = {"sysbox": "sysbox-runc", "gvisor": "gvisor"}
 _NO_IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+_WORK: Final = {12_000: "work-1", 12_001: "work-2"}
+"""The ports of a runtime that OpenHands' own programs count on, and what each is called in a URL."""
+_PORTS: Final = range(1024, 65_536)
+_PLAIN: Final = re.compile(r"https?://[^\s@?#/]+(/[^\s@?#]*)?")
+"""A URL that can hold no secret."""
 _LONGEST: Final = 56
 """Of a session's name: it becomes part of a host's name, and others are made of it."""
 
@@ -27,6 +34,10 @@ def _lower(value: Any) -> str:
 
 def _none_as_empty(value: Any) -> Any:
     return [] if value is None else value
+
+
+def _hosts(value: Any) -> Any:
+    return {str(url): port for url, port in value.items() if isinstance(port, int)} if isinstance(value, dict) else None
 
 
 Word = Annotated[str, BeforeValidator(_lower)]
@@ -41,6 +52,8 @@ class Runtime(BaseModel):
     session_id: str = ""
     url: str | None = None
     key: str | None = Field(None, validation_alias="session_api_key", repr=False)
+    work_hosts: Annotated[dict[str, int] | None, BeforeValidator(_hosts)] = None
+    """URLs of other servers in it, and the port of each; None: it says nothing of them."""
     status: Word = ""
     pod_status: Word = ""
     restart_count: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
@@ -56,6 +69,14 @@ class Runtime(BaseModel):
     def ready(self) -> bool:
         """Whether its agent server is said to answer. Some answers tell of the pod, some do not."""
         return self.status == "running" and self.pod_status in {"ready", ""}
+
+    @property
+    def ports(self) -> dict[int, str]:
+        """The ports that are reached from outside, and where. What says nothing of them does as OpenHands expects."""
+        if self.work_hosts is None:
+            return {port: _beside(self.url, self.id, name) for port, name in _WORK.items()} if self.url else {}
+        found = {port: url.rstrip("/") for url, port in self.work_hosts.items() if _PLAIN.fullmatch(url)}
+        return {port: url for port, url in found.items() if port in _PORTS}
 
     @property
     def fallen(self) -> bool:
@@ -76,6 +97,14 @@ class Runtime(BaseModel):
     def out_of_memory(self) -> bool:
         """Whether it was ended for its memory."""
         return "oomkill" in self.reasons.replace(" ", "").lower()
+
+
+def _beside(url: str, runtime: str, name: str) -> str:
+    """Where OpenHands looks for another server of a runtime: in a path beside it, or at a host of its own."""
+    parts = urlsplit(url)
+    if parts.path.split("/")[1:2] == [runtime]:
+        return urlunsplit((parts.scheme, parts.netloc, f"/{runtime}/{name}", "", ""))
+    return urlunsplit((parts.scheme, f"{name}-{parts.netloc}", parts.path.rstrip("/"), "", ""))
 
 
 class Listing(BaseModel):
@@ -109,6 +138,24 @@ def name_of(session_id: str) -> tuple[str, str] | None:
     """A box's herd and name by its session; None for somebody else's."""
     herd, found, name = session_id.partition("-")
     return (herd, name) if found and name.startswith("sbx-") else None
+
+
+def is_of(runtime: Runtime, herd: str | None) -> bool:
+    """Whether it is a box of this herd; None: of any."""
+    found = name_of(runtime.session_id)
+    return found is not None and herd in {None, found[0]}
+
+
+def address(runtime: Runtime, name: str, port: int) -> Address:
+    """Where a port of it is reached. Raises `ProviderError` for one that there is no way to."""
+    if not runtime.ready:
+        told = f"remote: {name} is {runtime.status}: no port of it is reached now"
+        raise ProviderError(ProviderFault.TRANSIENT, told)
+    if port not in runtime.ports:
+        only = ", ".join(map(str, sorted(runtime.ports))) or "none"
+        told = f"remote: there is no way to port {port} of {name}; the Runtime API lets in to {only}"
+        raise ProviderError(ProviderFault.REFUSED, told)
+    return Address(runtime.ports[port])
 
 
 def factor(limits: Limits, least: int, step_gb: float) -> int:

@@ -1,11 +1,12 @@
 """From nothing to a box: the runtime is started and waited for, and gets the worker, its files and its program."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from spawner.runtimes.boxes.bundle import COMPILE, WORKER, bundle
-from spawner.runtimes.boxes.furnishing import ROOT
+from spawner.runtimes.boxes.furnishing import ROOT, listed
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
 from spawner.runtimes.boxes.retrying import USUAL, Patience
 from spawner.runtimes.remote import answers, scripts
@@ -96,13 +97,14 @@ async def _stop(api: RuntimeApi, session: str) -> None:
         await api.tell(runtime, "stop")
 
 
-async def furnish(server: AgentServer, spec: BoxSpec) -> None:
-    """Give a box that has nothing yet its worker, its files and its program."""
+async def furnish(server: AgentServer, spec: BoxSpec, ports: Sequence[int]) -> None:
+    """Give a box that has nothing yet its worker, its files and its program, which is told of the ports it may use."""
     program = spec.program[0]
     found = await server.control(scripts.command("prepare", program))
     if not found.strip():
         await _bring(server, program)
-    told = [scripts.program(spec.program, spec.environment), scripts.labels(spec.labels)]
+    variables = {**spec.environment, **listed(ports)}
+    told = [scripts.program(spec.program, variables), scripts.labels(spec.labels)]
     await place(server, [*spec.files, *told])
     await server.control(scripts.command("launch", "first"))
 

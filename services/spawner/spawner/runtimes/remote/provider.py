@@ -14,6 +14,7 @@ from uuid import uuid4
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import (
     Abilities,
+    Address,
     Box,
     BoxSpec,
     Command,
@@ -40,8 +41,8 @@ class Remote:
     """One account at the Runtime API. `http` is closed with it."""
 
     name = "remote"
-    abilities = Abilities(pause=True, memory_limit=False, process_limit=False)
-    """Memory is limited in steps, which may be more than was asked for; processes aren't."""
+    abilities = Abilities(pause=True, memory_limit=False, process_limit=False, cpu_limit=False, ports=True)
+    """Memory is limited in steps, which may be more than was asked for; processes and cores aren't."""
 
     def __init__(self, http: Http, api: RuntimeApi, kind: Kind) -> None:
         self._http = http
@@ -66,7 +67,7 @@ class Remote:
             server = self._server(runtime)
             look = await self._ask_look(server)
             if not look.runs:
-                await furnish(server, spec)
+                await furnish(server, spec, sorted(runtime.ports))
                 look = await self._ask_look(server)
             return self._box(runtime, look)
 
@@ -77,7 +78,7 @@ class Remote:
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All boxes with these labels. Of one whose agent server does not answer only the herd is known."""
-        ours = [one for one in await self._api.all() if self._is_ours(one, labels.get(HERD))]
+        ours = [one for one in await self._api.all() if answers.is_of(one, labels.get(HERD))]
         boxes = await asyncio.gather(*(self._seen(runtime) for runtime in ours))
         for runtime, box in zip(ours, boxes, strict=True):
             self._sessions[box.name] = runtime.session_id
@@ -169,13 +170,17 @@ class Remote:
         """A file's content."""
         return await fetch(self._server(await self._known(name)), path, limit)
 
+    async def address(self, name: str, port: int) -> Address:
+        """Where the Runtime API says that a port is reached: of most there is no way in."""
+        return answers.address(await self._known(name), name, port)
+
     async def changes(self) -> AsyncIterator[str]:
         """The Runtime API tells no news: it is asked for its list, and each box for the end of its program."""
         known: dict[str, tuple[object, ...]] = {}
         while True:
             now: dict[str, tuple[object, ...]] = {}
             for runtime in await self._api.all():
-                if self._is_ours(runtime, self._kind.herd):
+                if answers.is_of(runtime, self._kind.herd):
                     box = await self._seen(runtime)
                     now[box.name] = (box.id, box.alive, box.state, box.runs, box.aside)
             for name in sorted(known.keys() | now.keys()):
@@ -241,7 +246,3 @@ class Remote:
 
     def _server(self, runtime: Runtime) -> AgentServer:
         return AgentServer(self._http, runtime, self._kind.patience)
-
-    def _is_ours(self, runtime: Runtime, herd: str | None) -> bool:
-        found = answers.name_of(runtime.session_id)
-        return found is not None and herd in {None, found[0]}

@@ -22,6 +22,7 @@ _SCRIPT: Final = resources(__package__).joinpath("box.sh").read_text()
 _SHELL: Final = 'export SANDHERD_SCRIPT={script}; exec /bin/sh -c "$SANDHERD_SCRIPT" sandherd-control {words}'
 LINKED: Final = 3
 """What `plain` ends with for a path that is not plain."""
+_IMAGES: Final = '${SANDHERD_TOOLCHAINS:+"SANDHERD_TOOLCHAINS=$SANDHERD_TOOLCHAINS"}'
 _PLAIN: Final = """[ ! -e "$1" ] || [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\\n.' "$1")" ] || exit 3"""
 _ENDED: Final = frozenset({124, 137, 143})
 """What `timeout` ends with when it had to end the command; a command may do so itself."""
@@ -38,10 +39,13 @@ def line(argv: Sequence[str]) -> str:
 
 
 def program(argv: Sequence[str], environment: Mapping[str, str]) -> File:
-    """The box's program as a file, with its variables; nothing in it is secret."""
+    """The box's program as a file, with its variables; nothing in it is secret.
+
+    Of the image's own there are two: its way to programs, and where it has the SDKs of agents.
+    """
     given = [f"{name}={value}" for name, value in environment.items()]
     words = shlex.join([f"HOME={ROOT}/home", "LANG=C.UTF-8", *given, *_argv(argv)])
-    return File(PROGRAM, f'exec env -i "PATH=$PATH" {words}\n'.encode())
+    return File(PROGRAM, f'exec env -i "PATH=$PATH" {_IMAGES} {words}\n'.encode())
 
 
 def labels(found: Mapping[str, str]) -> File:

@@ -1,0 +1,62 @@
+{{/* What everything is called, and what it is found by. */}}
+
+{{- define "sandherd.facts" -}}
+{{ .Files.Get "files/facts.yaml" }}
+{{- end }}
+
+{{- define "sandherd.name" -}}
+{{- if contains "sandherd" .Release.Name -}}
+{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-sandherd" (.Release.Name | trunc 31 | trimSuffix "-") }}
+{{- end -}}
+{{- end }}
+
+{{/* One part: takes (list $ "component"). */}}
+{{- define "sandherd.part" -}}
+{{ include "sandherd.name" (first .) }}-{{ last . }}
+{{- end }}
+
+{{- define "sandherd.ours" -}}
+app.kubernetes.io/name: sandherd
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "sandherd.selector" -}}
+{{ include "sandherd.ours" (first .) }}
+app.kubernetes.io/component: {{ last . }}
+{{- end }}
+
+{{- define "sandherd.labels" -}}
+{{ include "sandherd.selector" . }}
+app.kubernetes.io/part-of: sandherd
+app.kubernetes.io/version: {{ (first .).Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ (first .).Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "sandherd.image" -}}
+{{- $ := first . -}}
+{{- $path := list $.Values.image.registry $.Values.image.repository (last .) | compact | join "/" -}}
+{{ printf "%s:%s" $path ($.Values.image.tag | default $.Chart.AppVersion) }}
+{{- end }}
+
+{{- define "sandherd.sandboxes" -}}
+{{ .Values.sandboxes.namespace | default (printf "%s-sandboxes" .Release.Namespace) }}
+{{- end }}
+
+{{/* "yes" where sandboxes are pods of this cluster. */}}
+{{- define "sandherd.podsAreMade" -}}
+{{- $runtimes := concat (list .Values.settings.runtime) (.Values.settings.runtimes | default list) -}}
+{{- range .Values.settings.profiles | default dict }}{{ $runtimes = append $runtimes (.runtime | default "") }}{{ end -}}
+{{- if has "kubernetes" $runtimes }}yes{{ end -}}
+{{- end }}
+
+{{/* A setting's variable, with its value: takes (list $ "setting" "value"). Nothing for an empty value. */}}
+{{- define "sandherd.variable" -}}
+{{- $facts := include "sandherd.facts" (first .) | fromYaml -}}
+{{- if last . }}
+- name: {{ get $facts.variables (index . 1) | required (printf "no variable of %s" (index . 1)) }}
+  value: {{ last . | toString | quote }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,157 @@
+"""Every span, once: its name, kind, meaning and attributes. Ids stand in attributes, never in names.
+
+What agents do is told by the conventions of OpenTelemetry for generative AI (`gen_ai.*`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+_PLACE: Final = re.compile(r" ?\{([a-z_.]+)\}")
+
+
+@dataclass(frozen=True, eq=False)
+class Attribute:
+    """Something that a span says of itself. There is one of each, and it is equal to itself alone."""
+
+    name: str
+    says: str
+
+
+class Kind(StrEnum):
+    """How a span stands to others, as OpenTelemetry names it."""
+
+    INTERNAL = "internal"
+    SERVER = "server"
+    CONSUMER = "consumer"
+    CLIENT = "client"
+
+
+Value = str | int | float | bool
+Values = Mapping[Attribute, Value | None]
+
+
+@dataclass(frozen=True, eq=False)
+class SpanRow:
+    """One row of the table. In the name `{…}` stands for an attribute's value, and is left out where there is none."""
+
+    name: str
+    by: str
+    kind: Kind
+    says: str
+    attributes: tuple[Attribute, ...]
+
+    def named(self, values: Values) -> str:
+        """The name of one such span."""
+        known = {attribute.name: value for attribute, value in values.items()}
+
+        def filled(match: re.Match[str]) -> str:
+            value = known.get(match[1])
+            return "" if value is None else f" {value}"
+
+        return _PLACE.sub(filled, self.name)
+
+    def attributes_of(self, values: Values) -> dict[str, Value]:
+        """Its attributes as they are exported. Raises `KeyError` for one that is not in the table."""
+        for attribute in values:
+            if attribute not in self.attributes:
+                raise KeyError(f"a span {self.name!r} has no {attribute.name}")
+        return {attribute.name: value for attribute, value in values.items() if value is not None}
+
+
+PROJECT: Final = Attribute("sandherd.project", "The project.")
+TASK_ID: Final = Attribute("sandherd.task", "The task.")
+SANDBOX_ID: Final = Attribute("sandherd.sandbox", "The sandbox.")
+ATTEMPT: Final = Attribute("sandherd.attempt", "Which attempt at the task, from 1.")
+RUNTIME: Final = Attribute("sandherd.runtime", "Where the sandbox runs.")
+PRIORITY: Final = Attribute("sandherd.priority", "The task's priority.")
+STATE: Final = Attribute("sandherd.state", "The state that it ended in.")
+TYPE: Final = Attribute("sandherd.type", "The type of the event, command or request.")
+STEP: Final = Attribute("sandherd.step", "What is done to the sandbox.")
+MESSAGE_ID: Final = Attribute("sandherd.message", "The message.")
+OUTCOME: Final = Attribute("sandherd.outcome", "What came of it.")
+ERROR_TYPE: Final = Attribute("error.type", "Why it failed; not there if it did not.")
+
+OPERATION: Final = Attribute("gen_ai.operation.name", "`invoke_agent`, `chat` or `execute_tool`.")
+AGENT_NAME: Final = Attribute("gen_ai.agent.name", "The harness: `command`, `claude`, `openhands`, `acp`.")
+AGENT_ID: Final = Attribute("gen_ai.agent.id", "The sandbox that it works in.")
+CONVERSATION: Final = Attribute("gen_ai.conversation.id", "The agent's session.")
+PROVIDER: Final = Attribute("gen_ai.provider.name", "Whose model it is, where that is known.")
+MODEL: Final = Attribute("gen_ai.request.model", "The model, as its agent has named it.")
+INPUT_TOKENS: Final = Attribute("gen_ai.usage.input_tokens", "Tokens that were read, those of the cache not included.")
+OUTPUT_TOKENS: Final = Attribute("gen_ai.usage.output_tokens", "Tokens that were written.")
+CACHE_READ: Final = Attribute("gen_ai.usage.cache_read.input_tokens", "Tokens that were read from the cache.")
+CACHE_WRITTEN: Final = Attribute("gen_ai.usage.cache_creation.input_tokens", "Tokens that were put into the cache.")
+TOOL_NAME: Final = Attribute("gen_ai.tool.name", "The tool.")
+TOOL_CALL: Final = Attribute("gen_ai.tool.call.id", "The call of it.")
+
+_IN: Final = (PROJECT, TASK_ID, SANDBOX_ID)
+_I, _S, _C = Kind.INTERNAL, Kind.SERVER, Kind.CONSUMER
+
+TASK: Final = SpanRow(
+    "task",
+    "spawner",
+    _I,
+    "A task from its submission to its end, with all its attempts.",
+    (*_IN, AGENT_NAME, PRIORITY, ATTEMPT, STATE, ERROR_TYPE),
+)
+SANDBOX: Final = SpanRow(
+    "sandbox",
+    "spawner",
+    _I,
+    "A sandbox from its request to its end.",
+    (*_IN, RUNTIME, STATE, ERROR_TYPE),
+)
+SANDBOX_STEP: Final = SpanRow(
+    "sandbox {sandherd.step}", "spawner", _I, "One step in leading a sandbox.", (*_IN, RUNTIME, STEP)
+)
+AGENT: Final = SpanRow(
+    "invoke_agent {gen_ai.agent.name}",
+    "spawner",
+    Kind.CLIENT,
+    "An attempt: an agent at work, from its start to its end.",
+    (
+        *(*_IN, ATTEMPT, OUTCOME, ERROR_TYPE, OPERATION, AGENT_NAME, AGENT_ID, CONVERSATION),
+        *(INPUT_TOKENS, OUTPUT_TOKENS, CACHE_READ, CACHE_WRITTEN),
+    ),
+)
+HANDLE: Final = SpanRow(
+    "handle {sandherd.type}",
+    "spawner",
+    _C,
+    "A command, or an event of an agent, is taken in.",
+    (*_IN, TYPE),
+)
+ANSWER: Final = SpanRow("answer {sandherd.type}", "every service", _S, "A request is answered.", (TYPE,))
+STORE: Final = SpanRow(
+    "store {sandherd.type}",
+    "event-ingest",
+    _C,
+    "One of the turning points was stored; not every event, which would cost more than storing it.",
+    (*_IN, TYPE),
+)
+CHAT: Final = SpanRow(
+    "chat {gen_ai.request.model}",
+    "event-ingest",
+    Kind.CLIENT,
+    "An agent asks its model, from the question to the first word of the answer.",
+    (PROJECT, SANDBOX_ID, OPERATION, AGENT_NAME, MODEL, PROVIDER),
+)
+TOOL: Final = SpanRow(
+    "execute_tool {gen_ai.tool.name}",
+    "event-ingest",
+    _I,
+    "An agent uses a tool.",
+    (PROJECT, SANDBOX_ID, OPERATION, AGENT_NAME, TOOL_NAME, TOOL_CALL, ERROR_TYPE),
+)
+DELIVER: Final = SpanRow(
+    "deliver message",
+    "message-relay",
+    _I,
+    "A message to an agent, from the word of who sent it to the worker's receipt.",
+    (PROJECT, SANDBOX_ID, MESSAGE_ID),
+)
+
+SPANS: Final = (TASK, SANDBOX, SANDBOX_STEP, AGENT, HANDLE, ANSWER, STORE, CHAT, TOOL, DELIVER)

@@ -1,0 +1,33 @@
+"""What the monitor's gauges show: of all sandboxes, as the one replica sees them that watches."""
+
+from datetime import datetime
+from typing import Final
+
+from monitor.herd import Herd
+from sandherd.telemetry.meters import Meters
+
+_GAUGES: Final = (
+    "sandherd_watched_sandboxes",
+    "sandherd_heartbeat_age_seconds",
+    "sandherd_spool_events",
+    "sandherd_spool_deepest_events",
+    "sandherd_calls_in_flight",
+    "sandherd_monitor_lag_messages",
+)
+
+
+def measure(meters: Meters, herd: Herd, now: datetime) -> None:
+    """Show how the herd is, as of `now`."""
+    live = herd.live.values()
+    ages = [(now - state.last_sign_at).total_seconds() for state in live if not state.paused]
+    spools = [state.spool for state in live]
+    meters.set("sandherd_watched_sandboxes", len(herd.live))
+    meters.set("sandherd_heartbeat_age_seconds", max(ages, default=0.0))
+    meters.set("sandherd_spool_events", sum(spools))
+    meters.set("sandherd_spool_deepest_events", max(spools, default=0))
+    meters.set("sandherd_calls_in_flight", sum(len(state.in_flight) for state in live))
+
+
+def leave(meters: Meters) -> None:
+    """Show nothing more of what another replica shows now."""
+    meters.forget(*_GAUGES)

@@ -1,0 +1,88 @@
+"""How long nothing can be said when the server that leads EVENTS is killed, beside how long nobody leads it.
+
+Ours: events that are said one after the other until the broker has each, as every service says them. Theirs: a bare
+client that tries every 10 ms, which finds the moment at which the servers have elected another leader: 4 to 9 s after
+the last word of the one that was killed, as they see fit. Both are connected to a server that lives on.
+"""
+
+import asyncio
+import time
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.connection import Bus, Identity
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.cluster import ask_health
+from sandherd.stack.nats import NatsServer
+
+KILLS: Final = 6
+_SUBJECT: Final = "sandherd.v1.event.p1.fleet.monitor.conductor_reported"
+_TRIES_EVERY: Final = 0.01
+
+
+async def measure_lost_leader() -> tuple[list[float], list[float]]:
+    """Seconds from the kill until the next event was acknowledged: to us, and to a bare client."""
+    ours, theirs = [], []
+    with TemporaryDirectory(prefix="losing-") as directory:
+        broker = Broker(Path(directory), size=3)
+        try:
+            await broker.start()
+            for number in range(KILLS):
+                mine, bare = await _lose(broker, number)
+                ours.append(mine)
+                theirs.append(bare)
+                await _whole(broker)
+        finally:
+            await broker.kill()
+    return ours, theirs
+
+
+async def _lose(broker: Broker, number: int) -> tuple[float, float]:
+    leader = await _leader(broker)
+    other = next(server for server in broker.servers if server is not leader)
+    async with AsyncExitStack() as stack:
+        mine, bare = [await stack.enter_async_context(_connected(broker, other)) for _ in range(2)]
+        # Said before, so that both are known to be heard.
+        await mine.publish_stored(_SUBJECT, b"{}", msg_id=f"before-{number}")
+        begun = time.monotonic()
+        await leader.kill()
+        return await asyncio.gather(_say(mine, number, begun), _try(bare, begun))
+
+
+def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManager[Bus]:
+    who = Identity.file(broker.credentials(Principal.MONITOR))
+    return Bus.open(server.url, name="monitor", identity=who, inbox="_INBOX_monitor", patience=5)
+
+
+async def _say(bus: Bus, number: int, begun: float) -> float:
+    await bus.publish_stored(_SUBJECT, b"{}", msg_id=f"after-{number}")
+    return time.monotonic() - begun
+
+
+async def _try(bus: Bus, begun: float) -> float:
+    while True:
+        try:
+            await bus.js.publish(_SUBJECT, b"{}", timeout=1)
+            return time.monotonic() - begun
+        except (TimeoutError, nats.errors.Error, nats.js.errors.Error):
+            await asyncio.sleep(_TRIES_EVERY)
+
+
+async def _leader(broker: Broker) -> NatsServer:
+    async with broker.provisioner() as js:
+        cluster = (await js.stream_info("EVENTS")).cluster
+    assert cluster is not None
+    return next(server for server in broker.servers if server.membership and server.membership.name == cluster.leader)
+
+
+async def _whole(broker: Broker) -> None:
+    """Start what was killed again, and wait until every server has caught up."""
+    await asyncio.gather(*(server.start() for server in broker.servers if not server.child.alive))
+    while sorted((await ask_health(broker.url, broker.watcher, 3)).values()) != ["ok"] * 3:
+        await asyncio.sleep(0.1)

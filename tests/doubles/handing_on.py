@@ -1,0 +1,26 @@
+"""A way in to a server elsewhere on this host, as the proxies and ingresses of vendors are one."""
+
+import io
+from collections.abc import Collection
+
+import aiohttp
+from aiohttp import web
+
+_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})
+
+
+async def hand_on(request: web.Request, url: str, kept: Collection[str] = ()) -> web.Response:
+    """The answer of whoever listens there. What it keeps of the headers is not handed on, in small letters.
+
+    Raises `aiohttp.ClientError` or `OSError` where nobody does.
+    """
+    headers = {name: value for name, value in request.headers.items() if name.lower() not in {*_HOP, *kept}}
+    wait = aiohttp.ClientTimeout(total=600)
+    async with (
+        aiohttp.ClientSession(timeout=wait, auto_decompress=False) as session,
+        session.request(
+            request.method, url, params=request.query, headers=headers, data=io.BytesIO(await request.read())
+        ) as answer,
+    ):
+        told = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
+        return web.Response(status=answer.status, headers=told, body=await answer.read())

@@ -1,0 +1,45 @@
+"""What a server lets whom do: every request needs a rule that allows it, as with RBAC."""
+
+from aiohttp import web
+
+from tests.doubles.kubernetes.store import ApiError, Json
+
+_USER = "system:serviceaccount:sandherd:sandherd-spawner"
+_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+
+
+def authorize(request: web.Request, rules: list[Json]) -> None:
+    """Raises `ApiError` 403. What a cluster has at all everybody may ask."""
+    asked = request.match_info
+    resource = asked.get("resource")
+    if resource is None:
+        return
+    group = asked.get("group", "")
+    verbs = [verb_of(request)]
+    if request.path.endswith("/exec"):  # a WebSocket is opened with a GET; newer servers ask for the other one as well
+        resource, verbs = f"{resource}/exec", ["get", "create"]
+    for verb in verbs:
+        if "namespace" not in asked or not any(_allows(rule, group, resource, verb) for rule in rules):
+            raise forbidden(verb, resource, group)
+
+
+def verb_of(request: web.Request) -> str:
+    """What a request does, in the words of a role."""
+    if request.method != "GET":
+        return _VERBS[request.method]
+    if "name" in request.match_info:
+        return "get"
+    return "watch" if request.query.get("watch") in {"true", "1"} else "list"
+
+
+def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
+    return group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]
+
+
+def forbidden(verb: str, resource: str, group: str = "") -> ApiError:
+    """What a server says to whom it has given no such right."""
+    told = (
+        f'{resource} is forbidden: User "{_USER}" cannot {verb} resource "{resource}" in API group "{group}" '
+        'in the namespace "sandherd"'
+    )
+    return ApiError(403, "Forbidden", told, kind=resource)

@@ -1,0 +1,130 @@
+"""A small OTLP/HTTP collector: it takes what is exported and keeps it, or hangs, or refuses."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aiohttp import web
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+Mood = Literal["takes", "hangs", "refuses"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A span as it came."""
+
+    service: str
+    name: str
+    trace: str
+    span: str
+    parent: str
+    kind: int
+    begun: int
+    ended: int
+    failed: bool
+    attributes: dict[str, Any]
+
+
+@dataclass
+class Collector:
+    """What has come, and how it takes what comes."""
+
+    endpoint: str = ""
+    mood: Mood = "takes"
+    asked: int = 0
+    held: int = 0
+    """Requests that are being kept waiting at this moment."""
+    spans: list[Told] = field(default_factory=list)
+    points: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    """By service and metric, the data points that came last."""
+    units: dict[str, str] = field(default_factory=dict)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def trace(self, trace: str) -> list[Told]:
+        """The spans of one trace."""
+        return [span for span in self.spans if span.trace == trace]
+
+    def take_spans(self, body: bytes) -> bytes:
+        """Keep spans."""
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            service = _values(resource.resource.attributes)["service.name"]
+            for scope in resource.scope_spans:
+                self.spans += _told(service, scope.spans)
+        return bytes(ExportTraceServiceResponse().SerializeToString())
+
+    def take_metrics(self, body: bytes) -> bytes:
+        """Keep points."""
+        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+            service = _values(resource.resource.attributes)["service.name"]
+            known = self.points.setdefault(service, {})
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    data = getattr(metric, metric.WhichOneof("data"))
+                    known[metric.name] = list(data.data_points)
+                    self.units[metric.name] = metric.unit
+        return bytes(ExportMetricsServiceResponse().SerializeToString())
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """One export, as the mood is."""
+        self.asked += 1
+        body = await request.read()
+        if self.mood == "hangs":
+            self.held += 1
+            try:
+                await self.release.wait()
+            finally:
+                self.held -= 1
+        if self.mood == "refuses":
+            return web.Response(status=503)
+        takes = {"/v1/traces": self.take_spans, "/v1/metrics": self.take_metrics}
+        take = takes.get(request.path)
+        said = take(body) if take else ExportLogsServiceResponse().SerializeToString()
+        return web.Response(body=said, content_type="application/x-protobuf")
+
+
+def _told(service: str, spans: Any) -> Iterator[Told]:
+    for span in spans:
+        yield Told(
+            service=service,
+            name=span.name,
+            trace=span.trace_id.hex(),
+            span=span.span_id.hex(),
+            parent=span.parent_span_id.hex(),
+            kind=span.kind,
+            begun=span.start_time_unix_nano,
+            ended=span.end_time_unix_nano,
+            failed=span.status.code == 2,
+            attributes=_values(span.attributes),
+        )
+
+
+def _values(attributes: Any) -> dict[str, Any]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "string_value") for pair in attributes}
+
+
+@asynccontextmanager
+async def collecting(mood: Mood = "takes") -> AsyncIterator[Collector]:
+    """A collector, listening."""
+    collector = Collector(mood=mood)
+    application = web.Application(client_max_size=64 * 1024 * 1024)
+    application.router.add_post("/v1/{signal}", collector.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    collector.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield collector
+    finally:
+        collector.release.set()
+        await runner.cleanup()

@@ -1,0 +1,113 @@
+"""Stopping a stack whose sandboxes are containers of a real engine: `down` ends them in order, accidents do not."""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiodocker import Docker
+
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.specs import Retry
+from sandherd.stack.control import status
+from tests.e2e.docker.conftest import HOLD, at, new_home, ran
+from tests.engines.docker import Engine
+
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300)]
+TWICE = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
+AGAIN = Retry(max_attempts=2, first_delay_seconds=0)
+
+
+@pytest.fixture
+async def home(docker_engine: Engine) -> AsyncIterator[Path]:
+    """The home of a stack that a test may stop and start."""
+    home = new_home(docker_engine)
+    try:
+        await does(home, "up")
+        yield home
+    finally:
+        await asyncio.to_thread(ran, home, "down")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def does(home: Path, word: str) -> None:
+    """Run a command that goes well."""
+    done = await asyncio.to_thread(ran, home, word)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def standing(engine: Engine, sandbox: str) -> tuple[str, dict[str, Any]]:
+    """The container of a sandbox: its id, and how it stands."""
+    docker = Docker(engine.host)
+    try:
+        shown = await docker.containers.container(f"sandherd-{sandbox}").show()
+    finally:
+        await docker.close()
+    return shown["Id"], shown["State"]
+
+
+async def running(engine: Engine) -> list[str]:
+    """The containers of sandboxes that run."""
+    docker = Docker(engine.host)
+    try:
+        found = await docker.containers.list(filters='{"label": ["sandherd.dev/herd"]}')
+    finally:
+        await docker.close()
+    return [one["Names"][0] for one in found]
+
+
+async def kill_supervisor(home: Path) -> None:
+    """End it without a word; all that it had started lives on."""
+    pid = (await status(home)).supervisor_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(30):
+        while (await status(home)).supervisor_pid is not None:
+            await asyncio.sleep(0.05)  # another process: nothing here is told of it
+
+
+@pytest.mark.parametrize("how", ["in order", "after its supervisor was killed"])
+async def test_down_ends_containers_in_order_and_the_next_up_leaves_nothing(
+    home: Path, docker_engine: Engine, how: str
+) -> None:
+    """Each worker has said that it was stopped, and ended by itself; what is left is removed once that was taken in."""
+    async with at(home, docker_engine) as herd:
+        task = await herd.submit(TWICE, retry=AGAIN)
+        sandbox = await herd.began(task)
+    if how != "in order":
+        await kill_supervisor(home)
+    await does(home, "down")
+    assert await running(docker_engine) == []
+    _, state = await standing(docker_engine, sandbox)
+    assert (state["Status"], state["ExitCode"], state["OOMKilled"]) == ("exited", 0, False)
+    await does(home, "up")
+    async with at(home, docker_engine) as herd:
+        view = await herd.ended(task)
+        assert (view.state, view.attempt) == ("completed", 2), view.error
+        assert (await herd.event(task, "agent.failed"))["data"]["error_type"] == ErrorType.STOPPED
+        assert "before" in str(await herd.events(task))
+        await herd.whole(sandbox, str(view.sandbox))
+
+
+async def test_a_container_that_outlives_its_stack_is_found_again(home: Path, docker_engine: Engine) -> None:
+    """Supervisor and spawner are killed: the agent works on, and the next spawner lets it finish its first attempt."""
+    async with at(home, docker_engine) as herd:
+        task = await herd.submit(HOLD)
+        sandbox = await herd.began(task)
+    before, _ = await standing(docker_engine, sandbox)
+    spawner = next(part.pid for part in (await status(home)).parts if part.name == "spawner")
+    assert spawner is not None
+    await kill_supervisor(home)
+    os.kill(spawner, signal.SIGKILL)
+    await does(home, "up")
+    found, state = await standing(docker_engine, sandbox)
+    assert (found, state["Running"]) == (before, True)
+    async with at(home, docker_engine) as herd:
+        await herd.sh(sandbox, "touch /sandherd/work/go")
+        view = await herd.ended(task)
+        assert (view.state, view.attempt, view.sandbox) == ("completed", 1, sandbox), view.error
+        await herd.whole(sandbox)

@@ -1,0 +1,154 @@
+"""The examples for subscribers, as they are shown: with a subscriber's credential, over a broker that dies."""
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from event_ingest.main import compose
+from sandherd.bus.connection import Bus
+from sandherd.client.cli.leaving import status_of
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events.agent import AgentMessage
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.examples import node
+
+PYTHON = [sys.executable, str(node.EXAMPLE / "follow.py")]
+SANDBOXES = {"p1": "sbx-1", "p2": "sbx-2"}
+
+
+def said(number: int, project: str) -> Envelope[Any]:
+    data = AgentMessage(content=f"{project} {number}", content_length=4)
+    name, time = SANDBOXES[project], datetime(2026, 11, 20, 12, tzinfo=UTC)
+    source = f"/sandherd/sandbox/{name}"
+    return wrap(
+        data, data.type, source=source, sequence=number, project=project, subject=name, time=time, sandboxid=name
+    )
+
+
+def worker_of(herd: Broker, project: str) -> AbstractAsyncContextManager[Bus]:
+    return herd.bus(Principal.WORKER, project=project, sandbox=SANDBOXES[project])
+
+
+class Reader:
+    """An example at work, and what it has written."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[Any] = []
+
+    async def until(self, ids: Sequence[str]) -> None:
+        """Read until all of these were written."""
+        assert self.process.stdout
+        async with asyncio.timeout(25):  # less than what is not acknowledged needs to come again
+            while not {*ids} <= {line["id"] for line in self.lines}:
+                line = await self.process.stdout.readline()
+                assert line, await self.errors()
+                self.lines.append(json.loads(line))
+
+    async def errors(self) -> str:
+        assert self.process.stderr
+        return (await self.process.stderr.read()).decode()
+
+
+@asynccontextmanager
+async def reading(herd: Broker, command: list[str], credentials: Path, *words: str) -> AsyncIterator[Reader]:
+    environ = {**os.environ, "NATS_URL": herd.url, "SANDHERD_CREDENTIALS": str(credentials)}
+    process = await asyncio.create_subprocess_exec(
+        *command, *words, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield Reader(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.fixture(params=["python", "node"])
+def command(request: pytest.FixtureRequest) -> list[str]:
+    return PYTHON if request.param == "python" else node.program()
+
+
+@pytest.fixture
+async def ingest(herd: Broker, postgres: str) -> AsyncIterator[Broker]:
+    """A broker with event-ingest."""
+    async with compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
+        yield herd
+
+
+@pytest.fixture
+def credentials(herd: Broker, tmp_path: Path) -> Path:
+    """A subscriber's of project p1, made as an operator makes it."""
+    path = tmp_path / "reader.creds"
+    words = ["credentials", "create", "--role", "subscriber", "--project", "p1", "--file", str(path)]
+    assert status_of(["--home", str(herd.home), *words]) == 0
+    return path
+
+
+async def test_an_example_follows_its_project_over_a_broker_that_dies(
+    command: list[str], ingest: Broker, credentials: Path
+) -> None:
+    """It writes every event of its project, none of another's, and goes on by itself when the broker is back."""
+    async with (
+        worker_of(ingest, "p1") as worker,
+        worker_of(ingest, "p2") as stranger,
+        reading(ingest, command, credentials, "p1", "copy") as reader,
+    ):
+        own = [said(number, "p1") for number in range(1, 9)]
+        ids = [str(event.id) for event in own]
+        for number, event in enumerate(own[:4], 1):
+            await worker.publish_event(event)
+            await stranger.publish_event(said(number, "p2"))
+        await reader.until(ids[:4])
+        await ingest.kill()
+        await ingest.restart()
+        for event in own[4:]:
+            await worker.publish_event(event)
+        await reader.until(ids)
+    assert {line["project"] for line in reader.lines} == {"p1"}
+    assert Counter(line["id"] for line in reader.lines).keys() == {*ids}
+    # Only what was not yet known to be acknowledged when the broker died may have come twice.
+    assert all(times == 1 for event, times in Counter(line["id"] for line in reader.lines).items() if event in ids[4:])
+
+
+async def test_an_example_goes_on_where_it_stopped(command: list[str], ingest: Broker, credentials: Path) -> None:
+    """Ended after so many and started again, it writes what comes then, and nothing that it had dealt with."""
+    own = [said(number, "p1") for number in range(1, 7)]
+    ids = [str(event.id) for event in own]
+    async with worker_of(ingest, "p1") as worker:
+        for event in own[:5]:
+            await worker.publish_event(event)
+        async with reading(ingest, command, credentials, "p1", "copy", "2") as reader:
+            await reader.until(ids[:2])
+            assert await reader.process.wait() == 0, await reader.errors()
+        await worker.publish_event(own[5])
+        async with reading(ingest, command, credentials, "p1", "copy", "4") as again:
+            await again.until(ids[2:])
+            assert await again.process.wait() == 0, await again.errors()
+    assert [line["id"] for line in reader.lines] == ids[:2]
+    assert sorted(line["id"] for line in again.lines) == sorted(ids[2:])
+
+
+async def test_an_example_says_why_it_gets_nothing(command: list[str], ingest: Broker, credentials: Path) -> None:
+    """With a credential of another project it ends with an error; it does not wait for ever."""
+    async with reading(ingest, command, credentials, "p2", "copy") as reader, asyncio.timeout(40):
+        assert await reader.process.wait() != 0
+        assert "sandherd.v1.request.event-ingest.subscribe.p2" in (await reader.errors()).lower()
+
+
+def test_the_lock_names_no_place() -> None:
+    """What the example needs is locked by its digest; where it comes from is for whoever installs it to say."""
+    lock = json.loads((node.EXAMPLE / "package-lock.json").read_text(encoding="utf-8"))
+    parts = {name: part for name, part in lock["packages"].items() if name}
+    assert len(parts) > 2
+    assert all("resolved" not in part and part["integrity"].startswith("sha512-") for part in parts.values())

@@ -1,0 +1,97 @@
+"""A node of the tests' own: what a rendered pod says is started as a process, with its files, variables and port."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandherd.stack.child import Child, Command
+from sandherd.stack.nats import quiet_port
+from tests.integration.deploy.charts import Json
+
+ENTRY = {"cli": "sandherd"}
+"""What an image starts: `sandherd-<service>`, but for this one."""
+
+
+class Node:
+    """Where pods run. `secrets` are folders by their Secrets' names, as `kubectl create secret` takes them."""
+
+    def __init__(self, folder: Path, objects: list[Json], secrets: Mapping[str, Path]) -> None:
+        self._folder = folder
+        self._maps = {one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "ConfigMap"}
+        self._secrets = secrets
+        self.ports: dict[str, int] = {}
+        """Of each pod's component, in place of the one port that all of them have on a cluster."""
+
+    def command(self, pod: Json) -> Command:
+        """The one container of a pod, as a process that is told nothing but what the pod says."""
+        (container,) = pod["spec"]["containers"]
+        places = {mount["mountPath"]: self._files(pod, mount["name"]) for mount in container["volumeMounts"]}
+        home = places.pop("/tmp")  # what a test is given, as a kubeconfig, may be below ours
+        told = {one["name"]: self._value(one) for one in container.get("env", [])}
+        told = {name: placed(value, places) for name, value in told.items()}
+        component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
+        for port in container.get("ports", []):
+            self.ports[component] = quiet_port()
+            (named,) = [name for name, value in told.items() if value == str(port["containerPort"])]
+            told[named] = str(self.ports[component])
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), **told}
+        log = self._folder / f"{component}.log"
+        return Command(arguments=self._arguments(container), log=log, environment=environment)
+
+    def run(self, pod: Json) -> subprocess.CompletedProcess[str]:
+        """A pod that ends by itself."""
+        command = self.command(pod)
+        return subprocess.run(
+            command.arguments,
+            env=dict(command.environment or {}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def start(self, pod: Json) -> Child:
+        """A pod that goes on."""
+        child = Child(self.command(pod))
+        child.start()
+        return child
+
+    def _arguments(self, container: Json) -> list[str]:
+        image = container["image"].rpartition("/")[2].partition(":")[0]
+        beside = Path(sys.executable).parent
+        if "command" in container:
+            program, *rest = container["command"]
+            return [str(beside / program), *rest, *map(self._address, container.get("args", []))]
+        return [str(beside / ENTRY.get(image, f"sandherd-{image}")), *container.get("args", [])]
+
+    def _address(self, text: str) -> str:
+        """`herd-sandherd-monitor:8000` as it is reached here."""
+        found = [port for name, port in self.ports.items() if text.rpartition(":")[0].endswith(f"-{name}")]
+        return f"127.0.0.1:{found[0]}" if found else text
+
+    def _files(self, pod: Json, name: str) -> Path:
+        (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == name]
+        if "secret" in volume:
+            return self._secrets[volume["secret"]["secretName"]]
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._folder))
+        if "configMap" in volume:
+            for key, text in self._maps[volume["configMap"]["name"]].items():
+                (folder / key).write_text(text)
+        return folder
+
+    def _value(self, variable: Json) -> str:
+        if "value" in variable:
+            return str(variable["value"])
+        wanted: dict[str, str] = variable["valueFrom"]["secretKeyRef"]
+        return (self._secrets[wanted["name"]] / wanted["key"]).read_text().strip()
+
+
+def placed(value: str, places: Mapping[str, Path]) -> str:
+    """A path in the pod as it is here."""
+    for mounted, folder in places.items():
+        if value == mounted or value.startswith(f"{mounted}/"):
+            return str(folder) + value.removeprefix(mounted)
+    return value

@@ -1,0 +1,172 @@
+"""The chart's network: who reaches whom, worked out from the policies as a cluster would."""
+
+import ipaddress
+from typing import Any
+
+import pytest
+
+from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.kubernetes import manifests, network
+from tests.integration.deploy.charts import NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
+
+OURS: dict[str, Any] = {name: pod["metadata"]["labels"] for name, pod in pods(rendered())}
+HTTP, BROKER, DATABASE, API, COLLECTOR = 8000, 4222, 5432, 443, 4318
+
+
+class Place:
+    """Where somebody is: a namespace, labels, or an address outside of the cluster."""
+
+    def __init__(self, namespace: str = "", labels: Json | None = None, address: str = "10.9.9.9") -> None:
+        self.namespace, self.labels, self.address = namespace, labels or {}, address
+
+
+NATS = Place("nats", {"app.kubernetes.io/name": "nats"})
+POSTGRES, SERVER = Place(address="10.1.2.3"), Place(address="10.96.0.1")
+STRANGER = Place("default", {"app": "web"})
+DNS = Place("kube-system", {"k8s-app": "kube-dns"})
+
+
+def ours(name: str) -> Place:
+    return Place(NAMESPACE, OURS[name])
+
+
+def reaches(objects: list[Json], one: Place, other: Place, port: int, protocol: str = "TCP") -> bool:
+    """Whether both ends let it through."""
+    out = may(objects, one, "egress", "to", other, port, protocol)
+    return out and may(objects, other, "ingress", "from", one, port, protocol)
+
+
+def may(objects: list[Json], who: Place, way: str, side: str, other: Place, port: int, protocol: str) -> bool:
+    """A policy that picks somebody closes them; each that picks them opens what it names."""
+    picking = [
+        one
+        for one in of_kind(objects, "NetworkPolicy")
+        if one["metadata"].get("namespace", NAMESPACE) == who.namespace
+        and way.capitalize() in one["spec"]["policyTypes"]
+        and picks(one["spec"]["podSelector"], who.labels)
+    ]
+    rules = [rule for one in picking for rule in one["spec"].get(way) or []]
+    return not picking or any(fits(rule, side, other, port, protocol) for rule in rules)
+
+
+def fits(rule: Json, side: str, other: Place, port: int, protocol: str) -> bool:
+    ports = [(one["protocol"], HTTP if one["port"] == "http" else one["port"]) for one in rule.get("ports", [])]
+    peers = rule.get(side)
+    return (not ports or (protocol, port) in ports) and (not peers or any(meant(peer, other) for peer in peers))
+
+
+def meant(peer: Json, other: Place) -> bool:
+    if "ipBlock" in peer:
+        return ipaddress.ip_address(other.address) in ipaddress.ip_network(peer["ipBlock"]["cidr"])
+    if not other.namespace:
+        return False
+    inside = (
+        picks(peer["namespaceSelector"], {"kubernetes.io/metadata.name": other.namespace})
+        if "namespaceSelector" in peer
+        else other.namespace == NAMESPACE
+    )
+    return inside and picks(peer.get("podSelector", {}), other.labels)
+
+
+def picks(selector: Json, labels: Json) -> bool:
+    named = selector.get("matchLabels", {}).items() <= labels.items()
+    return named and all(labels.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", []))
+
+
+def all_that_reach(objects: list[Json], other: Place, port: int) -> set[str]:
+    return {name for name in PARTS if reaches(objects, ours(name), other, port)}
+
+
+def test_each_part_reaches_what_it_needs_and_no_more() -> None:
+    """The broker, the database and the cluster are for those that speak to them."""
+    objects = rendered({"telemetry": {"otlpEndpoint": "http://collector.monitoring:4318"}})
+    assert all_that_reach(objects, NATS, BROKER) == {*SERVICES, "provision"}
+    assert all_that_reach(objects, NATS, 8222) == set()
+    assert all_that_reach(objects, POSTGRES, DATABASE) == {"event-ingest", "migrate"}
+    assert all_that_reach(objects, SERVER, API) == {"spawner"}
+    assert all_that_reach(objects, Place("monitoring", {}), COLLECTOR) == set(SERVICES)
+    assert all_that_reach(objects, STRANGER, 80) == set()
+    assert {name for name in PARTS if reaches(objects, ours(name), DNS, 53, "UDP")} == set(PARTS)
+
+
+def test_a_part_that_no_policy_names_is_closed() -> None:
+    """Whatever else of this release there may be: default is no, both ways."""
+    new = Place(NAMESPACE, {**OURS["monitor"], "app.kubernetes.io/component": "new"})
+    objects = rendered({"monitoring": {"enabled": True}})
+    assert not any(
+        reaches(objects, new, place, port) for place, port in ((NATS, BROKER), (POSTGRES, DATABASE), (DNS, 53))
+    )
+    assert not any(reaches(objects, place, new, HTTP) for place in (STRANGER, ours("monitor"), ours("test")))
+
+
+def test_the_spawner_speaks_to_the_cluster_only_where_it_makes_pods() -> None:
+    """Elsewhere it has neither a token nor a way."""
+    assert all_that_reach(rendered({"settings": {"runtime": "remote"}}), SERVER, API) == set()
+
+
+def test_only_the_test_and_who_reads_metrics_reach_the_services() -> None:
+    """Neither one another, nor anybody in the cluster; with monitoring whoever is named, else whoever is in it."""
+    reader = Place("monitoring", {"app": "prometheus"})
+    named = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    for values, readers in (
+        ({}, []),
+        ({"monitoring": {"enabled": True}}, [STRANGER, reader]),
+        ({"monitoring": {"enabled": True}, "networkPolicy": {"metricsFrom": [named]}}, [reader]),
+    ):
+        objects = rendered(values)
+        for service in SERVICES:
+            assert {name for name in PARTS if reaches(objects, ours(name), ours(service), HTTP)} == {"test"}
+            assert [one for one in (STRANGER, reader) if reaches(objects, one, ours(service), HTTP)] == readers
+            assert not reaches(objects, reader, ours(service), 22)
+
+
+@pytest.mark.parametrize("namespace", ["", NAMESPACE])
+def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
+    """Closed by the chart, before there are any, and opened by the spawner's own policy as far as settings say."""
+    objects = rendered({"sandboxes": {"namespace": namespace}})
+    where = namespace or f"{NAMESPACE}-sandboxes"
+    box = Place(where, {**manifests.MANAGED, HERD: "herd"})
+    others = (NATS, BROKER), (STRANGER, 80), (POSTGRES, DATABASE), (SERVER, API), (DNS, 53)
+    assert [port for place, port in others if reaches(objects, box, place, port)] == []
+    opened = {**network.policy("herd", "nats://nats.nats:4222", []), "kind": "NetworkPolicy"}
+    opened["metadata"]["namespace"] = where
+    objects = [*objects, opened]
+    assert [port for place, port in others if reaches(objects, box, place, port)] == [BROKER, 53]
+    assert not any(reaches(objects, place, box, 8000) for place in (STRANGER, ours("monitor"), NATS))
+    assert not any(reaches(objects, box, ours(service), HTTP) for service in SERVICES)
+    neighbour = Place(where, box.labels)
+    assert not reaches(objects, box, neighbour, 8000)
+
+
+def test_what_else_lives_in_the_release_s_namespace_is_left_alone() -> None:
+    """A broker or a database beside the services is not closed by our policies."""
+    beside = Place(NAMESPACE, {"app.kubernetes.io/name": "nats", "app.kubernetes.io/instance": "nats"})
+    assert reaches(rendered(), STRANGER, beside, BROKER)
+    assert reaches(rendered(), beside, STRANGER, 80)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nats://nats.nats:4222",
+        "nats://nats.nats.svc.cluster.local",
+        "tls://broker.example.org:4443",
+        "wss://broker.example.org",
+        "ws://10.2.3.4",
+        "nats://10.2.3.4:4222,nats://10.2.3.5:4222, nats://[2001:db8::1]:4223",
+    ],
+)
+def test_the_chart_opens_the_broker_as_the_spawner_does(address: str) -> None:
+    """Two hands, one rule: what the services may reach is what sandboxes may."""
+    policy = next(
+        one
+        for one in of_kind(rendered({"nats": {"url": address}}), "NetworkPolicy")
+        if one["metadata"]["name"].endswith("-broker")
+    )
+    ours_by_code = network.policy("herd", address, [])["spec"]["egress"][1:]
+    assert policy["spec"]["egress"] == ours_by_code
+
+
+def test_without_policies_there_are_none() -> None:
+    """For a network that keeps none, or keeps others."""
+    assert of_kind(rendered({"networkPolicy": {"enabled": False}}), "NetworkPolicy") == []

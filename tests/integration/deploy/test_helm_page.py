@@ -1,0 +1,134 @@
+"""docs/helm.md: its commands are run, so that whoever follows them has all that the chart asks for."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.deploy.charts import ROOT, Json, pods
+
+PAGE = (ROOT / "docs/helm.md").read_text()
+STUB = """#!{python}
+import json, os, pathlib, subprocess, sys
+words = sys.argv[1:]
+with open("{log}", "a") as log:
+    log.write(json.dumps([pathlib.Path(sys.argv[0]).name, *words]) + "\\n")
+if words[:2] == ["upgrade", "--install"] and words[3].startswith("deploy/"):
+    done = subprocess.run(["{helm}", "template", *words[2:]], capture_output=True, text=True)
+    pathlib.Path("{made}").write_text(done.stdout)
+    sys.stderr.write(done.stderr)
+    sys.exit(done.returncode)
+"""
+"""A kubectl and a helm that write down what they were asked; our own chart is really rendered."""
+
+
+class Followed:
+    """What came of following the page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        log, made = folder / "log", folder / "made.yaml"
+        bin_ = folder / "bin"
+        bin_.mkdir()
+        for name in ("kubectl", "helm"):
+            helm = Path(sys.executable).parent / "helm"
+            (bin_ / name).write_text(STUB.format(python=sys.executable, log=log, made=made, helm=helm))
+            (bin_ / name).chmod(0o755)
+        (folder / "deploy").symlink_to(ROOT / "deploy")
+        (folder / "values.yaml").write_text(block("yaml"))
+        (folder / "database-url").write_text("postgresql://u:p@h/sandherd\n")
+        self._run("\n".join(line for line in commands() if "sandherd run" not in line and "port-forward" not in line))
+        self.asked: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
+        self.objects: list[Json] = [one for one in yaml.safe_load_all(made.read_text()) if one]
+
+    def _run(self, script: str) -> None:
+        path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        told = {"PATH": path, "HOME": str(self.folder)}
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.folder,
+            env=told,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def secrets(self) -> dict[str, set[str]]:
+        """Each Secret that was made, and its keys."""
+        found = {}
+        for words in self.asked:
+            if words[:4] == ["kubectl", "create", "secret", "generic"]:
+                assert words[5:7] == ["-n", "sandherd"]
+                found[words[4]] = keys(self.folder, words[7].removeprefix("--from-file="))
+        return found
+
+
+def keys(folder: Path, given: str) -> set[str]:
+    """As kubectl takes it: a folder's files, or key=file."""
+    key, equals, path = given.partition("=")
+    if equals:
+        assert (folder / path).is_file()
+        return {key}
+    return {file.name for file in (folder / given).iterdir()}
+
+
+def block(kind: str) -> str:
+    (found,) = re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+    return str(found)
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    return [line.removeprefix("$ ") for text in blocks for line in text.splitlines() if line.startswith("$ ")]
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
+    return Followed(tmp_path_factory.mktemp("page"))
+
+
+def test_every_secret_that_the_chart_names_was_made(followed: Followed) -> None:
+    """With the keys that are mounted or read; and none is made that nobody uses."""
+    made = followed.secrets()
+    named = {name for _, pod in pods(followed.objects) for name in wanted(pod)}
+    assert {secret for secret, _ in named} == made.keys()
+    assert {(secret, key) for secret, key in named if key and key not in made[secret]} == set()
+
+
+def wanted(pod: Json) -> list[tuple[str, str]]:
+    """Each Secret of a pod, with the key that is asked for: in a variable, or as the file that a variable names."""
+    (container,) = pod["spec"]["containers"]
+    told = container.get("env", [])
+    refs = [one["valueFrom"]["secretKeyRef"] for one in told if "valueFrom" in one]
+    found = [(one["name"], one["key"]) for one in refs]
+    places = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    for volume in pod["spec"]["volumes"]:
+        if "secret" in volume:
+            place = places[volume["name"]] + "/"
+            files = [one["value"].removeprefix(place) for one in told if one.get("value", "").startswith(place)]
+            found += [(volume["secret"]["secretName"], file) for file in files or [""]]
+    return found
+
+
+def test_the_root_s_keys_stay_where_they_are(followed: Followed) -> None:
+    """No command takes them anywhere; and what is public needs no Secret."""
+    words = " ".join(word for line in followed.asked for word in line)
+    assert "identity/root" not in words
+    (nats,) = [line for line in followed.asked if line[:4] == ["helm", "upgrade", "--install", "nats"]]
+    merge = next(word for word in nats if word.startswith("config.merge="))
+    assert json.loads(merge.removeprefix("config.merge=")).keys() == {"operator", "system_account", "resolver_preload"}
+    assert "SEED" not in merge
+
+
+def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> None:
+    """Name and namespace are those of the install."""
+    tests = [line for line in followed.asked if line[:2] == ["helm", "test"]]
+    assert tests == [["helm", "test", "sandherd", "-n", "sandherd", "--logs"]]
+    assert any(one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test" for one in followed.objects)

@@ -1,0 +1,136 @@
+"""What is given to the chart: little, and what can't work is refused with its place and what is expected there."""
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from sandherd.settings import environment_names
+from tests.integration.deploy.charts import (
+    CHART,
+    GIVEN,
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    SERVICES,
+    Json,
+    called,
+    helm,
+    refusal,
+    rendered,
+    variables,
+)
+
+WRONG: list[tuple[Json, str, str]] = [
+    ({"image": {"registry": None}}, "image", "registry is required"),
+    ({"nats": {"url": None}}, "nats", "url is required"),
+    ({"database": {"secret": {"name": None}}}, "database.secret", "name is required"),
+    ({"sandboxes": {"image": None}}, "sandboxes.image", "give the image"),
+    ({"nats": {"url": "nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
+    ({"nats": {"url": "nats://me:secret@nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
+    ({"nats": {"replicas": 2}}, "nats.replicas", "1, 3"),
+    ({"nats": {"url": "nats://nats:4222"}}, "nats.url", "nats://nats.agents:4222"),
+    ({"image": {"tag": "a b"}}, "image.tag", "pattern"),
+    ({"image": {"pullPolicy": "always"}}, "image.pullPolicy", '"Always", "IfNotPresent", "Never"'),
+    ({"settings": {"max_sandboxs": 3}}, "settings", "max_sandboxs is not allowed"),
+    ({"settings": {"max_sandboxes": 0}}, "settings.max_sandboxes", "greater than or equal to 1"),
+    ({"settings": {"max_sandboxes": "many"}}, "settings.max_sandboxes", "Expected: integer, given: string"),
+    ({"settings": {"runtime": "kubernets"}}, "settings.runtime", '"kubernetes"'),
+    ({"settings": {"database_url": "postgresql://u:p@h/d"}}, "settings", "database_url is not allowed"),
+    ({"settings": {"nats_url": "nats://elsewhere"}}, "settings", "nats_url is not allowed"),
+    ({"settings": {"profiles": {"big": {"limits": {"memory_mb": 1}}}}}, "memory_mb", "greater than or equal to 64"),
+    ({"settings": {"kubernetes_user": "0:0"}}, "settings.kubernetes_user", "pattern"),
+    ({"services": {"monitor": {"replicas": 0}}}, "services.monitor.replicas", "greater than or equal to 1"),
+    ({"services": {"watcher": {"replicas": 1}}}, "services", "watcher is not allowed"),
+    ({"services": {"spawner": {"secretEnv": {"A": "value"}}}}, "services.spawner.secretEnv.A", "Expected: object"),
+    ({"credentials": {"spawner": {"secret": "Has Space"}}}, "credentials.spawner.secret", "pattern"),
+    ({"sandboxes": {"namespace": "Agents"}}, "sandboxes.namespace", "pattern"),
+    ({"monitoring": {"kind": "Probe"}}, "monitoring.kind", '"PodMonitor", "ServiceMonitor"'),
+    ({"autoscaling": {"enabled": True}}, "autoscaling", "give autoscaling.monitor and autoscaling.account"),
+    ({"autoscaling": {"account": "HERD"}}, "autoscaling.account", "pattern"),
+    ({"autoscaling": {"services": {"spawner": {"min": 0}}}}, "spawner.min", "greater than or equal to 1"),
+    ({"autoscaling": {"services": {"spawner": {"min": 9}}}}, "autoscaling.services.spawner", "more than max (4)"),
+    ({"autoscaling": {"services": {"monitor": {"min": 1, "max": 2, "lag": 1}}}}, "services", "monitor is not allowed"),
+    ({"pods": {"user": 0}}, "pods.user", "greater than or equal to 1"),
+    ({"telemetry": {"otlpEndpoint": "collector:4318"}}, "telemetry.otlpEndpoint", "https?://"),
+    ({"networkPolicy": {"database": {"port": 0}}}, "networkPolicy.database.port", "greater than or equal to 1"),
+    ({"networkPolicy": {"metricsFrom": [{}]}}, "networkPolicy.metricsFrom.0", "at least 1"),
+    ({"setup": {"timeout": "10m"}}, "setup.timeout", "Expected: integer"),
+    ({"ingress": {}}, "(root)", "ingress is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("values", "where", "what"), WRONG, ids=[json.dumps(values)[:60] for values, _, _ in WRONG])
+def test_what_can_not_work_is_refused(values: Json, where: str, what: str) -> None:
+    """Before anything is made, with the place of the value and what is allowed there."""
+    said = refusal(values)
+    line = next((line for line in said.splitlines() if where in line), "")
+    assert what in line, said
+
+
+def test_a_handful_of_values_is_enough() -> None:
+    """Four. Without them helm names all that are missing at once."""
+    assert sum(1 for _ in leaves(GIVEN)) == 4
+    done = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE)
+    for missing in ("image: registry is required", "nats: url is required", "secret: name is required"):
+        assert missing in done.stderr
+
+
+def leaves(values: Any) -> Any:
+    if not isinstance(values, dict):
+        yield values
+        return
+    for one in values.values():
+        yield from leaves(one)
+
+
+def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
+    """By its own name, whoever adds it to the code; but for secrets, addresses and paths."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    settings = schema["$defs"]["Settings"]["properties"]
+    facts = yaml.safe_load((CHART / "files" / "facts.yaml").read_text())
+    secret = {name for name, variable in environment_names().items() if variable.secret}
+    rest = environment_names().keys() - settings.keys() - facts["variables"].keys() - secret
+    assert rest == {"http_port_file", "toolchains", "kubernetes_config"}
+    assert not settings.keys() & (secret | facts["variables"].keys())
+    assert settings["max_sandboxes"]["description"] == "How many sandboxes may live at once."
+
+
+def test_every_service_of_the_code_is_in_the_chart() -> None:
+    """A service that is added is not forgotten here."""
+    assert tuple(yaml.safe_load((CHART / "files" / "facts.yaml").read_text())["services"]) == SERVICES
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["services"].keys() == set(SERVICES)
+
+
+def test_the_chart_is_of_this_version() -> None:
+    """It fetches the images that are built of the same code."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+    (container,) = called(rendered(), "Deployment", "monitor")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"registry.example.org/team/sandherd/monitor:{version}"
+
+
+def test_a_release_is_called_as_one_likes() -> None:
+    """A name that says it already is not said twice, and a long one is cut where a cluster would refuse it."""
+    given = json.dumps(GIVEN)
+    for release, begin in (("sandherd", "sandherd-"), ("a" * 53, "a" * 31 + "-sandherd-")):
+        done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", said=given)
+        names = [
+            one["metadata"]["name"] for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "Deployment"
+        ]
+        assert sorted(names) == sorted(begin + service for service in SERVICES)
+
+
+def test_variables_out_of_secrets_reach_the_service_that_asks() -> None:
+    """And no other: a model's key is for the spawner, which hands it to sandboxes."""
+    values = {"services": {"spawner": {"secretEnv": {"MODEL_KEY": {"secret": "models", "key": "anthropic"}}}}}
+    objects = rendered(values)
+    told = {
+        name: variables(called(objects, "Deployment", name)["spec"]["template"]["spec"]["containers"][0])
+        for name in SERVICES
+    }
+    assert told["spawner"]["MODEL_KEY"] == {"secretKeyRef": {"name": "models", "key": "anthropic"}}
+    assert [name for name in SERVICES if "MODEL_KEY" in told[name]] == ["spawner"]

@@ -1,0 +1,263 @@
+"""Durable subscriptions on a real broker: what is kept for whom, how it is asked for, and who gets none of it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from sandherd.bus.api_subjects import API_FROM_OUTSIDE
+from sandherd.bus.connection import BusError, NoResponderError, RefusedError
+from sandherd.bus.pulling import Puller
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import AskSubscriptions, Subscribe, Subscription, Unsubscribe
+from sandherd.contracts.subjects import Principal, command_subject, event_subject
+
+CREATE = "$JS.API.CONSUMER.CREATE.EVENTS"
+
+
+async def take(
+    world: Any, subscription: Subscription, count: int, *, project: str = "p1", ack: bool = True
+) -> list[Any]:
+    """So many events of a subscription, with a subscriber's credential, as documents."""
+    bus = await world.bus(Principal.SUBSCRIBER, project=project)
+    puller = Puller(bus, subscription.stream, subscription.consumer, 8, api=API_FROM_OUTSIDE)
+    await puller.bind()
+    found: list[Any] = []
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            for message in await puller.next_batch(8):
+                found.append(json.loads(message.data))
+                if ack:
+                    await message.ack_sync(timeout=5)
+    await puller.unbind()
+    await bus.settle()  # what is said from now on is not sent here any more
+    return found
+
+
+def words(documents: list[Any]) -> list[str]:
+    return [document["data"]["content"] for document in documents]
+
+
+async def subscriptions(world: Any, project: str = "p1") -> dict[str, Subscription]:
+    bus = await world.bus(Principal.SUBSCRIBER, project=project)
+    return {one.name: one for one in (await bus.ask(AskSubscriptions(), project)).subscriptions}
+
+
+async def subscribe(world: Any, name: str = "alerts", *, project: str = "p1", **more: Any) -> Subscription:
+    bus = await world.bus(Principal.SUBSCRIBER, project=project)
+    found: Subscription = await bus.ask(Subscribe(name=name, **more), project)
+    return found
+
+
+@pytest.fixture
+async def several(world: Any) -> AsyncIterator[Any]:
+    """Two replicas of the service."""
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(world.service().running())
+        yield world
+
+
+async def test_what_is_said_is_kept_until_it_is_acknowledged(running: Any, script: Any) -> None:
+    """Each event of the project comes once and in order, whether somebody was there or not; nobody else's comes."""
+    own = script.messages("sbx-1", 12, project="p1")
+    others = script.messages("sbx-2", 5, project="p2")
+    made = await subscribe(running)
+    for event in [*own[:6], *others]:
+        await running.say([event])
+    assert words(await take(running, made, 6)) == [f"word {place}" for place in range(6)]
+    for event in own[6:]:
+        await running.say([event])
+    assert (await subscriptions(running))["alerts"].waiting == 6
+    taken = await take(running, made, 6)
+    assert words(taken) == [f"word {place}" for place in range(6, 12)]
+    assert {document["project"] for document in taken} == {"p1"}
+    left = (await subscriptions(running))["alerts"]
+    assert (left.waiting, left.unacknowledged) == (0, 0)
+
+
+async def test_it_begins_where_it_was_asked_to(running: Any, script: Any) -> None:
+    """`all` gives what the stream still has, a number what stands from there on, `new` nothing of that."""
+    for event in script.messages("sbx-1", 4, project="p1"):
+        await running.say([event])
+    everything, later = await subscribe(running, "all", start="all"), await subscribe(running, "later", start=3)
+    new = await subscribe(running, "new")
+    assert words(await take(running, everything, 4)) == ["word 0", "word 1", "word 2", "word 3"]
+    assert words(await take(running, later, 2)) == ["word 2", "word 3"]
+    assert new.waiting == 0
+
+
+async def test_types_and_domains_are_what_it_gives(running: Any, script: Any) -> None:
+    """Only the types named, or all of a domain, without one twice."""
+    types = ["task", "task.failed", "sandbox.terminated"]
+    made = await subscribe(running, types=types, start="all")
+    assert made.types == ["sandbox.terminated", "task"]
+    for event in [*script.life("task-1", "sbx-1", project="p1"), *script.messages("sbx-1", 3, project="p1")]:
+        await running.say([event])
+    found = [document["type"] for document in await take(running, made, 5)]
+    assert found == ["task.submitted", "task.assigned", "task.running", "task.completed", "sandbox.terminated"]
+    with pytest.raises(RefusedError) as refused:
+        await subscribe(running, "other", types=["agent.tool_used"])
+    assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "types")
+
+
+async def test_the_same_asked_for_twice_is_one(running: Any, script: Any) -> None:
+    """Its place stays, whatever beginning is named; with other types it is another, which its name forbids."""
+    made = await subscribe(running)
+    await running.say(script.messages("sbx-1", 1, project="p1"))
+    again = await subscribe(running, start="all")
+    assert (again.consumer, again.created_at, again.waiting) == (made.consumer, made.created_at, 1)
+    with pytest.raises(RefusedError) as refused:
+        await subscribe(running, types=["task"])
+    assert refused.value.problem.code is Code.CONFLICT
+    bus = await running.bus(Principal.SUBSCRIBER, project="p1")
+    assert (await bus.ask(Unsubscribe(name="alerts"), "p1")).waiting == 1
+    assert await subscriptions(running) == {}
+    with pytest.raises(RefusedError) as refused:
+        await bus.ask(Unsubscribe(name="alerts"), "p1")
+    assert refused.value.problem.code is Code.NOT_FOUND
+    assert (await subscribe(running, types=["task"])).types == ["task"]
+
+
+async def test_a_project_has_as_many_as_it_may_and_takes_no_room_from_others(world: Any) -> None:
+    """One over the setting is refused, with what helps; another project has all of its own, and an end makes room."""
+    async with world.service(subscriptions_per_project=3).running():
+        for place in range(3):
+            await subscribe(world, f"n-{place}")
+        with pytest.raises(RefusedError) as refused:
+            await subscribe(world, "one-more")
+        assert refused.value.problem.code is Code.REFUSED
+        assert "3" in refused.value.problem.message
+        await subscribe(world, "n-1")  # it is there
+        await subscribe(world, "one-more", project="p2")
+        bus = await world.bus(Principal.SUBSCRIBER, project="p1")
+        await bus.ask(Unsubscribe(name="n-1"), "p1")
+        await subscribe(world, "one-more")
+        assert sorted(await subscriptions(world)) == ["n-0", "n-2", "one-more"]
+
+
+async def test_all_sixteen_places_are_a_subscribers_to_take_from(world: Any, script: Any) -> None:
+    """Whatever names are given, each gets a consumer that the project's credential names."""
+    async with world.service(subscriptions_per_project=16).running():
+        made = [await subscribe(world, f"copy-{place}") for place in range(16)]
+        assert len({one.consumer for one in made}) == 16
+        await world.say(script.messages("sbx-1", 1, project="p1"))
+        for one in made:
+            assert words(await take(world, one, 1)) == ["word 0"]
+
+
+async def test_replicas_that_are_asked_at_once_make_one_of_each(several: Any) -> None:
+    """Two replicas give two askers of one name the same consumer, and two names never the same."""
+    for round_ in range(4):
+        names = [f"same-{round_}", f"same-{round_}", f"other-{round_}"]
+        made = await asyncio.gather(*[subscribe(several, name) for name in names])
+        assert made[0].consumer == made[1].consumer != made[2].consumer
+    assert len(await subscriptions(several)) == 8
+    assert len({one.consumer for one in (await subscriptions(several)).values()}) == 8
+
+
+async def test_what_is_not_acknowledged_comes_again(world: Any, script: Any) -> None:
+    """A taker that is lost with what it had loses nothing: the next one gets it."""
+    async with world.service(subscription_ack_wait=0.5).running():
+        made = await subscribe(world)
+        await world.say(script.messages("sbx-1", 1, project="p1"))
+        assert words(await take(world, made, 1, ack=False)) == ["word 0"]
+        assert (await subscriptions(world))["alerts"].unacknowledged == 1
+        assert words(await take(world, made, 1)) == ["word 0"]
+        assert (await subscriptions(world))["alerts"].unacknowledged == 0
+
+
+async def test_one_that_nobody_takes_from_goes(world: Any) -> None:
+    """A forgotten subscription does not stay for ever: after `subscription_idle` it is gone, and its place is free."""
+    async with world.service(subscription_idle=0.5, subscriptions_per_project=1).running():
+        await subscribe(world)
+        async with asyncio.timeout(20):
+            while await subscriptions(world):
+                await asyncio.sleep(0.05)
+        await subscribe(world, "next")
+
+
+async def test_a_subscription_is_of_one_project(running: Any) -> None:
+    """An operator names the project; all at once would show one project's events to another's subscribers."""
+    operator = await running.bus(Principal.OPERATOR)
+    for request in (AskSubscriptions(), Subscribe(name="all"), Unsubscribe(name="all")):
+        with pytest.raises(RefusedError) as refused:
+            await operator.ask(request, "fleet")
+        assert refused.value.problem.field == "project"
+    assert (await operator.ask(Subscribe(name="theirs"), "p1")).consumer.startswith("sub-p1-")
+    assert [*await subscriptions(running)] == ["theirs"]
+
+
+async def test_a_subscriber_gets_nothing_of_another_project(running: Any, script: Any) -> None:
+    """It can't take, look at, acknowledge or ask for what is another project's, nor hear it live."""
+    theirs = await subscribe(running, project="p2", start="all")
+    await running.say(script.messages("sbx-2", 3, project="p2"))
+    bus = await running.bus(Principal.SUBSCRIBER, project="p1")
+    heard: list[bytes] = []
+
+    async def on_message(message: Any) -> None:
+        heard.append(message.data)
+
+    inbox = bus.client.new_inbox()
+    await bus.client.subscribe(inbox, cb=on_message)
+    for subject, payload in (
+        (f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT.EVENTS.{theirs.consumer}", b'{"batch": 5}'),
+        (f"$JS.API.CONSUMER.MSG.NEXT.EVENTS.{theirs.consumer}", b'{"batch": 5}'),
+        (f"{API_FROM_OUTSIDE}.CONSUMER.INFO.EVENTS.{theirs.consumer}", b""),
+        (f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT.EVENTS.event-ingest", b'{"batch": 5}'),
+        (f"$JS.ACK.EVENTS.{theirs.consumer}.1.1.1.1.0", b"+NXT"),
+        ("sandherd.v1.request.event-ingest.events.p2", b"{}"),
+        ("sandherd.v1.request.event-ingest.subscribe.p2", b'{"name": "mine"}'),
+        ("sandherd.v1.request.event-ingest.unsubscribe.p2", b'{"name": "alerts"}'),
+    ):
+        before = bus.violations
+        await bus.client.publish(subject, payload, inbox)
+        await bus.settle()
+        assert bus.violations == before + 1, subject
+    await bus.client.subscribe("sandherd.v1.event.p2.>", cb=on_message)
+    await running.say(script.messages("sbx-3", 1, project="p2"))
+    await bus.settle()
+    assert heard == []
+    assert sorted(words(await take(running, theirs, 4, project="p2"))) == ["word 0", "word 0", "word 1", "word 2"]
+
+
+async def test_a_subscriber_makes_and_changes_no_consumer_itself(running: Any, script: Any) -> None:
+    """Neither a new one nor its own: not its filter, not its place, not its end. It asks us, or has none."""
+    made = await subscribe(running)
+    bus = await running.bus(Principal.SUBSCRIBER, project="p1")
+    wider = {"durable_name": made.consumer, "name": made.consumer, "ack_policy": "explicit", "filter_subject": ">"}
+    payload = json.dumps({"stream_name": "EVENTS", "config": wider}).encode()
+    verbs = ("CREATE", "DURABLE.CREATE", "DELETE", "PAUSE", "RESET", "UNPIN")
+    for api in ("$JS.API", API_FROM_OUTSIDE):
+        for verb in verbs:
+            with pytest.raises(BusError):
+                await bus.request(f"{api}.CONSUMER.{verb}.EVENTS.{made.consumer}", payload, timeout=0.1)
+    assert bus.violations == 2 * len(verbs)
+    after = (await subscriptions(running))["alerts"]
+    assert after == made
+    await running.say(script.messages("sbx-2", 1, project="p2"))
+    assert (await subscriptions(running))["alerts"].waiting == 0
+
+
+async def test_a_subscriber_says_nothing(running: Any) -> None:
+    """No event, no command and no request but its few: whatever it publishes, no stream has more for it."""
+    bus = await running.bus(Principal.SUBSCRIBER, project="p1")
+    for subject in (
+        event_subject("p1", "sbx-1", "agent.message"),
+        event_subject("p1", "task-1", "task.completed"),
+        command_subject("spawner.submit_task", "p1"),
+        "sandherd.v1.output.p1.sbx-1",
+        "$KV.tasks.p1.task-1",
+    ):
+        before = bus.violations
+        await bus.client.publish(subject, b"{}")
+        await bus.settle()
+        assert bus.violations == before + 1, subject
+    with pytest.raises((NoResponderError, BusError)):
+        await bus.request("sandherd.v1.request.spawner.tasks.p1", b"{}", timeout=0.1)
+    async with running.broker.provisioner() as jetstream:
+        for stream in ("EVENTS", "COMMANDS", "OUTPUT", "KV_tasks"):
+            assert (await jetstream.stream_info(stream)).state.messages == 0

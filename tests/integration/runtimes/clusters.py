@@ -1,0 +1,72 @@
+"""What tests of pods need beside a cluster: boxes there, what is to go wrong, what is left, and what is heard."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from spawner.runtimes.boxes.asking import patiently
+from tests.doubles.kubernetes.api import Fault
+from tests.doubles.kubernetes.cluster import Cluster
+from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.store import Json
+from tests.integration.runtimes.conftest import Boxes
+
+PODS: Final = "/pods"
+
+
+@asynccontextmanager
+async def made(cluster: Cluster, version: str | None = None, **kind: Any) -> AsyncIterator[Boxes]:
+    """Boxes of this kind, removed at the end."""
+    boxes = Boxes(await opened(cluster, version, **kind)())
+    try:
+        yield boxes
+    finally:
+        cluster.now(cluster.api.faults.clear)
+        await boxes.close()
+
+
+def breaks(cluster: Cluster, *faults: Fault) -> None:
+    """From now on these go wrong."""
+    cluster.now(lambda: cluster.api.faults.extend(faults))
+
+
+def left(cluster: Cluster) -> list[str]:
+    """The pods that there are."""
+    return [item["metadata"]["name"] for item in cluster.objects("pods")]
+
+
+def pod_of(cluster: Cluster, name: str) -> Json:
+    """The pod of a box."""
+    (found,) = [pod for pod in cluster.objects("pods") if pod["metadata"]["name"].endswith(name)]
+    return found
+
+
+def change(cluster: Cluster, name: str, patch: Json) -> None:
+    """Change the pod of a box, as its cluster does."""
+    pod = pod_of(cluster, name)["metadata"]
+    cluster.now(lambda: cluster.store.patch("pods", pod["namespace"], pod["name"], patch))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Once it is so."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+
+
+@asynccontextmanager
+async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
+    """The names that are told, from now on."""
+    heard: set[str] = set()
+
+    async def hear() -> None:
+        async for name in patiently(boxes.provider.changes, 0.1):
+            heard.add(name)
+
+    hearing = asyncio.create_task(hear())
+    try:
+        yield heard
+    finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)

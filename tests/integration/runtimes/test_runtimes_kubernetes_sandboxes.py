@@ -1,0 +1,92 @@
+"""Sandboxes of agents.x-k8s.io, where a cluster has them: a controller makes the pods, and makes them anew."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sandherd.contracts.subjects import Principal
+from sandherd.settings import Settings
+from sandherd.stack.broker import Broker
+from spawner.main import compose
+from spawner.runtimes.boxes.furnishing import HERD
+from spawner.runtimes.boxes.provider import BoxState
+from spawner.runtimes.contract import Runtime
+from spawner.runtimes.kubernetes.opening import open_kubernetes
+from tests.doubles.kubernetes.cluster import IMAGE, Cluster
+from tests.doubles.kubernetes.opening import opened
+from tests.integration.runtimes.clusters import left, made, pod_of
+from tests.integration.spawner.conftest import Person, eventually
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+VERSIONS = ("v1alpha1", "v1beta1")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_sandbox_is_made_where_the_cluster_has_them(version: str) -> None:
+    """It is one box, with its pod; it is stopped, started and removed as a pod is. A pod that replaces it is a loss."""
+    with Cluster(sandboxes=version) as cluster:
+        settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig)
+        runtime = await open_kubernetes(settings, "h1")
+        assert f"agents.x-k8s.io/{version}" in str(runtime._provider._objects.made)  # type: ignore[attr-defined]
+        await runtime.close()
+        async with made(cluster, version) as boxes:
+            box = await boxes.make("trap 'exit 5' TERM; while :; do sleep 0.1; done")
+            assert (len(cluster.objects("sandboxes")), len(left(cluster))) == (1, 1)
+            assert [one.name for one in await boxes.provider.find({HERD: boxes.herd})] == [box.name]
+            await boxes.provider.stop(box.name, 10)
+            await boxes.provider.start(box.name)
+            assert (await boxes.sh(box, "echo here")).out == b"here\n"
+            await cluster.later(cluster.kubelet.delete(pod_of(cluster, box.name), 0))
+            lost = await boxes.until(box, lambda one: one is not None and one.state is BoxState.FAILED)
+            assert lost is not None
+            assert (lost.alive, lost.runs >= 1) == (False, True)
+            await boxes.provider.remove(box.name)
+        assert cluster.objects("sandboxes") == []
+        assert left(cluster) == []
+
+
+@pytest.mark.parametrize("first", ["sandbox", "pod"])
+async def test_what_was_made_as_the_one_is_ended_where_the_other_is_made(first: str) -> None:
+    """The setting was changed, or the cluster has Sandboxes since: nothing is left of what was there before."""
+    with Cluster(sandboxes="v1beta1") as cluster:
+        before, after = ("v1beta1", None) if first == "sandbox" else (None, "v1beta1")
+        async with made(cluster, before) as boxes:
+            box = await boxes.make("trap 'exit 5' TERM; while :; do sleep 0.1; done")
+            other = await opened(cluster, after)()
+            try:
+                assert [one.name for one in await other.find({HERD: boxes.herd})] == [box.name]
+                await other.stop(box.name, 10)
+                await other.start(box.name)
+                await other.remove(box.name)
+            finally:
+                await other.close()
+            assert cluster.objects("sandboxes") + cluster.objects("pods") == []
+
+
+async def test_a_whole_task_in_a_sandbox(herd: Broker, tmp_path: Path) -> None:
+    """On the real broker, with the real spawner and worker, as that opens the runtime: nothing is left of it."""
+    with Cluster(sandboxes="v1beta1") as cluster:
+        made_as: list[str] = []
+
+        async def opening(_settings: Settings) -> Sequence[Runtime]:
+            settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url=herd.url)
+            return [await open_kubernetes(settings, "whole")]
+
+        cluster.now(lambda: cluster.store.listeners.append(lambda event: made_as.append(event.resource)))
+        settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime="kubernetes", check_interval=0.2)
+        async with compose(settings, runtimes=opening).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
+            person = Person(bus, eventually, tmp_path)
+            await person.listen()
+            task = await person.submit(["/bin/sh", "-c", "printf 'one\\n' > made.txt; echo done"])
+            view = await person.ended(task)
+            assert (view.state, view.error) == ("completed", None)
+            assert view.sandbox is not None
+            await person.hears(view.sandbox, "sandbox.terminated")
+            await eventually(lambda: _gone(cluster))
+        assert "sandboxes" in made_as
+        assert person.said(view.sandbox, "agent.file_edited")["file_path"] == "made.txt"
+
+
+async def _gone(cluster: Cluster) -> bool:
+    return cluster.objects("sandboxes") + cluster.objects("pods") == []

@@ -1,0 +1,211 @@
+"""Three nats-servers as one broker: what each keeps, who gets in, what is read, and what is taken back."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import nats.errors
+import nats.js.errors
+import pytest
+
+from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.identity import Key, Kind, SpawnerKeys
+from sandherd.bus.identity.revoking import RevocationFailedError, Revoker
+from sandherd.bus.permissions import SERVICES
+from sandherd.bus.provision import check, provision, stream_config
+from sandherd.bus.reading import last_on, next_on
+from sandherd.client import Context
+from sandherd.client.cli.examining import State
+from sandherd.client.cli.servers import look_at_servers
+from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.cluster import ask_health
+from sandherd.stack.nats import NatsServer, quiet_ports
+
+P = Principal
+SERVERS = {"sandherd-1", "sandherd-2", "sandherd-3"}
+# nats-py leaves the socket of each refused login to the garbage collector, which says so.
+REFUSED_LOGINS = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
+UNANSWERED = (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Broker]:
+    """Three servers of a herd; most of a start is their first election."""
+    directory = Path(tempfile.mkdtemp(prefix="cluster-"))
+    broker = Broker(directory, size=3)
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@asynccontextmanager
+async def at(broker: Broker, server: NatsServer, principal: Principal) -> AsyncIterator[Bus]:
+    """A service that knows one server only."""
+    who, inbox = Identity.file(broker.credentials(principal)), f"_INBOX_{principal}"
+    async with Bus.open(server.url, name=principal, identity=who, inbox=inbox, patience=5) as bus:
+        yield bus
+
+
+@asynccontextmanager
+async def worker_at(server: NatsServer, token: str, seed: str) -> AsyncIterator[Bus]:
+    who = Identity.renewing(lambda: token, seed)
+    async with Bus.open(server.url, name="w", identity=who, inbox="_INBOX_sbx-1", patience=0.5) as bus:
+        yield bus
+
+
+async def health(broker: Broker) -> dict[str, str]:
+    return await ask_health(broker.url, broker.watcher, 3)
+
+
+@REFUSED_LOGINS
+async def test_three_servers_are_one_broker(cluster: Broker) -> None:
+    """Kept three times, read as it was written, opened by its own password alone, and strict with who was revoked."""
+    await keeps_everything_three_times(cluster)
+    await changes_the_number_only_when_asked(cluster)
+    await reads_what_was_written(cluster)
+    await lets_no_stranger_in(cluster)
+    await refuses_the_revoked_everywhere(cluster)
+    await tells_who_is_away(cluster)
+
+
+async def keeps_everything_three_times(cluster: Broker) -> None:
+    """Each stream and bucket is on every server, and each service finds with its own credential that all is well."""
+    assert await health(cluster) == dict.fromkeys(SERVERS, "ok")
+    async with cluster.provisioner() as js:
+        found = await js.streams_info()
+    assert {info.config.name for info in found} == {s.name for s in STREAMS} | {b.stream for b in BUCKETS}
+    for info in found:
+        assert info.cluster is not None
+        names = {peer.name for peer in info.cluster.replicas or []} | {info.cluster.leader}
+        assert names == SERVERS, info.config.name
+    for service in SERVICES:
+        async with cluster.bus(service) as bus:
+            assert await check(bus.js, service) == []
+            assert bus.clustered
+
+
+async def changes_the_number_only_when_asked(cluster: Broker) -> None:
+    """Provisioning without a number leaves a stream on as many servers as it is on."""
+    fewer = stream_config(replace(BY_STREAM["DEAD"], max_bytes=1024 * 1024), replicas=1)
+    async with cluster.provisioner() as js:
+        await js.update_stream(fewer)
+        await provision(js)
+        config = (await js.stream_info("DEAD")).config
+        assert (config.num_replicas, config.max_bytes) == (1, BY_STREAM["DEAD"].max_bytes)
+        await provision(js, 3)
+        assert (await js.stream_info("DEAD")).config.num_replicas == 3
+
+
+async def reads_what_was_written(cluster: Broker) -> None:
+    """What was just written is read as it is, over a server that does not lead (a direct read is often behind)."""
+    async with cluster.provisioner() as js:
+        info = (await js.stream_info("KV_tasks")).cluster
+    assert info is not None
+    leader = next(s for s in cluster.servers if s.membership and s.membership.name == info.leader)
+    other = next(s for s in cluster.servers if s is not leader)
+    async with at(cluster, leader, P.SPAWNER) as writer, at(cluster, other, P.SPAWNER) as reader:
+        for number in range(150):
+            some = [writer.js.publish("$KV.tasks.p1.t1", b"x" * 500) for _ in range(40)]
+            last = max(ack.seq for ack in await asyncio.gather(*some))
+            read = last_on(reader, "KV_tasks", "$KV.tasks.p1.t1")
+            if number % 2:
+                read = next_on(reader, "KV_tasks", "$KV.tasks.p1.t1", 1)
+            assert (await read).seq == last
+
+
+async def lets_no_stranger_in(cluster: Broker) -> None:
+    """A server of the same herd that does not know the password of the routes stays alone."""
+    first = cluster.servers[0]
+    assert first.membership is not None
+    routes = (first.membership.route, *first.membership.others)
+    (own,) = quiet_ports(1)
+    stranger = NatsServer(
+        cluster.home / "stranger",
+        cluster._tokens,
+        membership=replace(first.membership, name="stranger", route=own, others=routes, password="guessed"),
+    )
+
+    async def refused() -> bool:
+        return any("authentication error" in server.child.last_words(50) for server in cluster.servers)
+
+    async with stranger:
+        await until(refused)
+        assert (await health(cluster)).keys() == SERVERS
+    logs = "".join(path.read_text() for path in (cluster.home / "logs").iterdir())
+    assert first.membership.password not in logs
+
+
+async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
+    """Who is revoked is cut off at one server and refused at another, and at one that was away meanwhile."""
+    key, now = Key.new(Kind.USER), datetime.now(UTC)
+    token, expires = cluster.minter().mint_worker("p1", "sbx-1", key.public, life=3600)
+    keys = SpawnerKeys.read(cluster.spawner_identity)
+    near, far, away = cluster.servers
+    await away.kill()
+    async with (
+        cluster.bus(P.SPAWNER) as spawner,
+        Revoker.open(near.url, keys, spawner.js) as revoker,
+        worker_at(far, token, key.seed) as worker,
+    ):
+        await until_done(revoker, key.public, expires, now)
+
+        async def cut() -> bool:
+            return not worker.connected
+
+        await until(cut)
+    await away.start()
+    for server in cluster.servers:
+        with pytest.raises(BusError):
+            async with worker_at(server, token, key.seed):
+                pass
+
+
+async def until_done(revoker: Revoker, key: str, expires: datetime, now: datetime) -> None:
+    """Revoke, again while the bucket has no leader: it is harmless."""
+
+    async def done() -> bool:
+        try:
+            await revoker.revoke({key: expires}, now + timedelta(seconds=1))
+        except (*UNANSWERED, RevocationFailedError):
+            return False
+        return True
+
+    await until(done)
+
+
+async def tells_who_is_away(cluster: Broker) -> None:
+    """Of the servers' own word and of doctor's: one that is away is named, and the others are well."""
+
+    async def everybody() -> bool:
+        return await health(cluster) == dict.fromkeys(SERVERS, "ok")
+
+    await until(everybody)
+    await cluster.servers[1].kill()
+    assert (await health(cluster)).keys() == {"sandherd-1", "sandherd-3"}
+    context = Context(
+        nats_url=cluster.url, credentials=cluster.credentials(P.CLIENT), project="default", home=cluster.home
+    )
+    found = await look_at_servers(context)
+    assert [check.state for check in found] == [State.RIGHT, State.WORTH_A_LOOK, State.RIGHT]
+    assert found[1].name == f"server 127.0.0.1:{cluster.servers[1].port}"
+    assert found[1].remedy is not None
