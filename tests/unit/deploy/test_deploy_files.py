@@ -39,7 +39,7 @@ def test_every_image_of_others_is_named_once_with_a_whole_tag() -> None:
     assert set(found.values()) == {1}
     assert all(re.fullmatch(r"[a-z/-]+:v?\d+\.\d+[\w.-]*", image) for image in found), found
     stages = re.findall(r"^FROM (\S+)", (SERVICE / "Dockerfile").read_text(), flags=re.MULTILINE)
-    assert set(stages) == {"${PYTHON_IMAGE}", "tools", "scratch"}
+    assert set(stages) == {"${PYTHON_IMAGE}", "tools"}
 
 
 def test_ours_are_of_this_version_and_built_by_the_one_dockerfile() -> None:
