@@ -6,11 +6,13 @@ import os
 from typing import Any
 
 import pytest
+from aiodocker import DockerError
 
 from sandherd.contracts.failures import ErrorType
 from tests.e2e.docker.conftest import HOLD
 from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE
+from tests.engines.registry import Registry
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 LARGEST = 60_000_000
@@ -51,6 +53,38 @@ async def test_a_task_runs_in_an_image_that_was_built(dockered: Any) -> None:
     assert view.state == "completed", view.error
     assert (await dockered.event(task, "agent.file_edited"))["data"]["change_type"] == "created"
     await dockered.whole(sandbox)
+
+
+async def test_what_was_pushed_is_pulled_elsewhere_and_used(dockered: Any) -> None:
+    """To a real registry: taken off this engine and pulled from there it is the same image, and a task runs in it."""
+    with Registry() as registry:
+        tag = f"{registry.host}/team/agents:7"
+        status, out, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--push")
+        assert status == 0, err
+        assert json.loads(out)["pushed"] is True
+        built = await dockered.docker.images.inspect(tag)
+        await dockered.docker.images.delete(tag, force=True)
+        with pytest.raises(DockerError):
+            await dockered.docker.images.inspect(tag)
+        await dockered.docker.images.pull(tag)
+        pulled = await dockered.docker.images.inspect(tag)
+        assert (pulled["Id"], pulled["RootFS"]) == (built["Id"], built["RootFS"])
+        view = await dockered.ended(await dockered.submit("echo from afar", image=tag))
+        assert view.state == "completed", view.error
+        await dockered.whole(view.sandbox)
+        # What a sandbox's image was made of can still be taken away by its name.
+        await dockered.docker.images.delete(tag)
+
+
+async def test_a_registry_that_is_away_is_said(dockered: Any) -> None:
+    """What was built is there all the same, and the command says that it was not pushed."""
+    with Registry() as registry:
+        host = registry.host
+    tag = f"{host}/team/agents:8"
+    status, out, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--push")
+    assert (status, out) == (1, "")
+    assert "can't be pushed" in err
+    await dockered.docker.images.delete(tag)
 
 
 async def test_a_base_without_a_python_is_refused_with_what_helps(dockered: Any) -> None:
