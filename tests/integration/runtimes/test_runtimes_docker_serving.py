@@ -1,4 +1,4 @@
-"""The real OpenHands agent server in a container of a real engine: its toolchain is mounted, its sandbox is a task's."""
+"""The real OpenHands agent server in a container of a real engine: its toolchain is mounted there."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
