@@ -61,9 +61,10 @@ async def docker(docker_engine: RealEngine) -> AsyncIterator[Docker]:
 
 async def image(docker: Docker, mounted: list[Mount]) -> str:
     """The base, told where its toolchains are."""
-    binds = [{"Type": "bind", "Source": one.source, "Target": one.target, "ReadOnly": True} for one in mounted[:2]]
-    told: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED]}
-    container = await docker.containers.create({**told, "HostConfig": {"NetworkMode": "none", "Mounts": binds}})
+    binds = [f"{one.source}:{one.target}:ro" for one in mounted[:2]]
+    told: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED], "HostConfig": {"Binds": binds}}
+    told["HostConfig"]["NetworkMode"] = "none"
+    container = await docker.containers.create(told)
     try:
         await container.start()
         assert (await container.wait(timeout=30))["StatusCode"] == 0
@@ -108,7 +109,7 @@ async def served(docker: Docker, docker_engine: RealEngine, herd: Broker, tmp_pa
 
     settings = herd.settings(
         *(Principal.SPAWNER,), home=tmp_path, runtime="docker", check_interval=0.2, stop_grace=10,
-        sandbox_mounts=frozenset(one.source for one in mounted), profiles={"served": Profile(mounts=mounted)},
+        sandbox_mounts=frozenset(one.source for one in mounted), profiles={"served": Profile(mounts=tuple(mounted))},
     )  # fmt: skip
     async with compose(settings, runtimes=opened).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
         person = Person(bus, eventually, tmp_path)
