@@ -90,14 +90,23 @@ Whatever a provider says is one of these. In the events of a task it stands as `
 NOTES: Final = """## Docker
 
 A container gets no capabilities, no new privileges, a user of its own, a root that can't be written to, and limits of
-memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Images with
-the worker start at once; for others the worker is brought to the engine once, as a volume that all containers read.
+memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Its files,
+the credential among them, come over its standard input as it starts: they are in no variable, argument, label or log.
+
+Containers are not made of the image itself, but of one with the tag `sandherd-ready:…` that the spawner makes of it
+once at each engine: it adds the sandbox's empty folders, and the worker if the image lacks it. The image can be removed
+by its name all the same; what no container needs any more goes with `docker image prune --all`.
+
+What a profile mounts is as it is on the host. A volume that the engine has just made belongs to root, and a sandbox can
+only read it: give it to the sandboxes' user (1000, or what `SANDHERD_DOCKER_USER` says) before.
 
 A container outlives its spawner and the whole stack: the next one finds it and goes on with it. `sandherd down` ends
 it in order and leaves it at the engine, stopped; the next `up` takes in what it said, and then removes it.
 
-A container outlives a restart of the engine only if the engine is set to that (`live-restore`); otherwise its worker
-has said that it was stopped, or is started again there to say what is left. What was removed by a stranger is lost.
+An engine that is stopped, or crashes, takes its containers along. The attempt fails as `stopped` where the worker could
+still say so, else as `worker_lost`: it is said by another worker once the engine runs again, and the next attempt does
+the task. What is wanted while the engine is away is made once it is back. A container that a stranger removes is made
+anew of its volume, to say what is left; with its volume it is `sandbox_lost`. `live-restore` was not tested.
 
 ## Daytona
 

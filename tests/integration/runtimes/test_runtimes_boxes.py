@@ -8,6 +8,7 @@ import pytest
 
 from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
+from tests.integration.runtimes.conftest import PROVIDERS
 
 WORK = f"{ROOT}/work"
 
@@ -215,10 +216,9 @@ async def test_a_box_that_is_set_aside_is_marked_for_everybody(boxes: Any, open_
     assert (await boxes.provider.get(box.name)).aside is False
 
 
+@pytest.mark.parametrize("open_provider", [name for name in PROVIDERS if name != "remote"], indirect=True)
 async def test_a_program_over_its_memory_is_told_from_one_that_failed(boxes: Any) -> None:
-    """What the kernel has ended for memory is said to be that."""
-    if not boxes.provider.abilities.memory_limit:
-        pytest.skip(f"{boxes.provider.name} limits no memory: its abilities say so")
+    """What the kernel has ended for memory is said to be that; remote limits in steps, and has a test of its own."""
     box = await boxes.make("exec python3 -c \"b = b'x' * (1 << 30)\"")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert (ended.end.out_of_memory, ended.end.code) == (True, 137)
