@@ -15,7 +15,8 @@ from spawner.runtimes.kubernetes.manifests import Json
 _SHORT: Final = 0.5
 """A watch that says nothing and ends within so many seconds is broken, and not at its end."""
 
-_AGAIN: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED})
+_AGAIN: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED, ProviderFault.TIMED_OUT})
+"""That one question took too long says nothing of what is waited for."""
 _PAUSE: Final = 0.5
 """Before a watch that broke off is begun again, for whoever waits for something."""
 
