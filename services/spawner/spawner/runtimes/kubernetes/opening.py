@@ -69,7 +69,8 @@ async def _loaded(file: Path | None, into: Configuration) -> None:
         await load_kube_config(str(file) if file else None, client_configuration=into, persist_config=False)
     except (yaml.YAMLError, TypeError, ValueError, AttributeError, KeyError) as error:
         # What the client stumbles over where the file is none; its own text may repeat what stands there.
-        told = f"kubernetes: {file or 'the file of KUBECONFIG'} is no configuration of a cluster: {type(error).__name__}"
+        named = file or "the file of KUBECONFIG"
+        told = f"kubernetes: {named} is no configuration of a cluster: {type(error).__name__}"
         raise ProviderError(ProviderFault.REFUSED, told) from None
 
 
