@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiodocker import Docker, DockerError
+from aiohttp import StreamReader
 
 from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
@@ -251,3 +252,25 @@ async def test_no_engine_is_said_with_what_helps(tmp_path: Any) -> None:
         await nobody.get("sbx-1")
     assert caught.value.fault is ProviderFault.TRANSIENT
     await nobody.close()
+
+
+async def test_a_file_that_is_too_large_is_not_fetched(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large its agent makes it, no more of it is heard than is asked for; the next file is read at once."""
+    heard = 0
+    hear = StreamReader.readany
+
+    async def counted(stream: StreamReader) -> bytes:
+        nonlocal heard
+        part = await hear(stream)
+        heard += len(part)
+        return part
+
+    monkeypatch.setattr(StreamReader, "readany", counted)
+    box = await boxes.make()
+    await boxes.sh(box, "truncate -s 300M huge; mkdir folder; ln huge folder/huge; echo small > small")
+    for path in ("huge", "folder"):
+        with pytest.raises(ProviderError) as caught:
+            await boxes.provider.read(box.name, f"{WORK}/{path}", 1000)
+        assert caught.value.fault is ProviderFault.REFUSED
+    assert await boxes.provider.read(box.name, f"{WORK}/small", 1000) == b"small\n"
+    assert heard < 2_000_000

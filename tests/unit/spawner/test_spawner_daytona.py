@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,9 @@ from daytona_api_client_async import SandboxState
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandherd.contracts.specs import Limits
 from sandherd.settings import MASK, Settings, load
-from spawner.runtimes.boxes.provider import BoxState, ProgramEnd, ProviderError, ProviderFault
+from spawner.runtimes.boxes.provider import BoxSpec, BoxState, ProgramEnd, ProviderError, ProviderFault
 from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.daytona import sandboxes, scripts
@@ -149,3 +151,14 @@ async def test_a_library_that_is_absent_is_said_with_its_remedy(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "spawner.runtimes.daytona.opening", None)
     with pytest.raises(RuntimeFailedError, match=r"sandherd-spawner\[daytona\]"):
         await open_runtimes(Settings(runtime="daytona"))
+
+
+def test_cores_that_a_snapshot_would_not_have_are_refused() -> None:
+    """Nothing is taken and then not held to; whoever asks for none has the snapshot's own."""
+    rest: dict[str, Any] = {"labels": {}, "program": ["true"], "environment": {}, "files": [], "stop_grace": 1.0}
+    spec = BoxSpec(name="sbx-1", image=None, limits=Limits(cores=2), **rest)
+    kind = sandboxes.Kind(snapshot="small")
+    with pytest.raises(ProviderError, match="cores of the snapshot small") as caught:
+        sandboxes.from_snapshot(spec, kind, "small")
+    assert caught.value.fault is ProviderFault.REFUSED
+    assert sandboxes.from_snapshot(replace(spec, limits=Limits()), kind, "small").snapshot == "small"

@@ -23,7 +23,7 @@ from spawner.runtimes.boxes.provider import (
     ProviderFault,
     Ran,
 )
-from spawner.runtimes.docker import archives, containers, executing, feeding
+from spawner.runtimes.docker import archives, containers, executing, feeding, reading
 from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import ASIDE, PREFIX, Kind
 from spawner.runtimes.docker.faults import faults
@@ -149,7 +149,7 @@ class Engine:
     async def read(self, name: str, path: str, limit: int) -> bytes:
         """A file's content."""
         with faults(f"reading {path} of {name}"):
-            return archives.only_file(await self._of(name).get_archive(path), path, limit)
+            return await reading.read(self._docker, PREFIX + name, path, limit)
 
     async def address(self, name: str, port: int) -> Address:
         """Where the engine's network has put the container."""

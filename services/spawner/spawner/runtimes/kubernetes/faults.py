@@ -47,6 +47,9 @@ def faults(what: str) -> Iterator[None]:
     except (aiohttp.ClientError, OSError) as error:
         told = f"kubernetes: {what}: the cluster can't be reached ({type(error).__name__}); look at KUBECONFIG"
         raise ProviderError(ProviderFault.TRANSIENT, told) from error
+    except (TypeError, ValueError, LookupError) as error:  # half a line of a watch, or somebody's page
+        told = f"kubernetes: {what}: an answer that is none of a cluster's ({type(error).__name__}); look at KUBECONFIG"
+        raise ProviderError(ProviderFault.TRANSIENT, told) from error
 
 
 def status_of(error: ApiException) -> Mapping[str, Any]:

@@ -184,6 +184,7 @@ stop() { # $1 twentieths of a second of grace
   until_ended "$1"
   [ -e $run/end ] || send KILL ''
   until_ended 200
+  rm -f $run/aside # nobody has marked what runs, unless it did so itself
 }
 
 program_runs() {
