@@ -156,6 +156,20 @@ async def test_what_was_begun_and_given_up_is_begun_anew(docker: Docker, monkeyp
         await forget(docker, image)
 
 
+async def test_what_is_gone_again_is_no_image_that_is_not_there(boxes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody prunes what was made of an image, just before a container is: that passes, and is said so."""
+
+    async def gone(_self: Bringing, _image: str) -> str:
+        return "sandherd-ready:gone"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bringing, "image_for", gone)
+        with pytest.raises(ProviderError, match="sandherd-ready:gone") as caught:
+            await boxes.make()
+    assert caught.value.fault is ProviderFault.TRANSIENT
+    assert (await boxes.make()).alive
+
+
 async def none_at_it(docker: Docker) -> None:
     """No container is left that an image was made in."""
     assert await docker.containers.list(all="true", filters='{"name": ["^/sandherd-ready-"]}') == []

@@ -184,10 +184,8 @@ class Engine:
             told = containers.config(spec, self._kind, await self._bringing.image_for(image))
             await self._docker.containers.create(told, name=PREFIX + spec.name)
         except DockerError as error:
-            if error.status == _NOT_FOUND:
-                raise ProviderError(
-                    ProviderFault.REFUSED, f"docker: there is no image {image} here; pull it, or name another"
-                ) from error
+            if error.status == _NOT_FOUND:  # what was made of the image is gone again, or is on its way
+                raise ProviderError(ProviderFault.TRANSIENT, f"docker: making {spec.name}: {error.message}") from error
             if error.status != _CONFLICT:
                 raise
             return await self._made_by_another(spec.name)

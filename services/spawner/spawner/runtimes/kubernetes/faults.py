@@ -69,7 +69,8 @@ def refusal(code: int, status: Mapping[str, Any], headers: Mapping[str, str], wh
         fault = ProviderFault.QUOTA
         said += "; raise the ResourceQuota, or lower SANDHERD_RUNTIME_LIMITS"
     elif code == 401:
-        said += "; the credential is not taken: look at KUBECONFIG, or at the pod's service account"
+        # In words of our own: whoever does not take a credential may repeat it.
+        said = "status 401; the credential is not taken: look at KUBECONFIG, or at the pod's service account"
     elif code == 403:
         said += _right(said)
     wait = _wait(status, headers) if fault is ProviderFault.RATE_LIMITED else None
