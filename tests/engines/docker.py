@@ -24,6 +24,8 @@ from tests.engines.packages import alone, mirror, unpacked
 
 IMAGE = "sandherd-test-base:bookworm"
 _PACKAGES = ("docker.io", "containerd", "runc")
+_BESIDE = ("docker-registry", "busybox-static")
+"""What tests of images need beside an engine."""
 _FAST = ("/dev/shm",)
 _INCLUDED = "python3,git,procps"
 
@@ -195,5 +197,5 @@ async def _import(docker: Docker, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    unpacked(*_PACKAGES)
+    unpacked(*_PACKAGES, *_BESIDE)
     base()

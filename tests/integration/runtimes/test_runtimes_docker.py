@@ -203,6 +203,15 @@ async def test_large_files_go_in_whole_before_the_program_begins(boxes: Any) -> 
     assert said.out.decode() == f"{hashlib.sha256(content).hexdigest()}  -\nlast0\n"
 
 
+async def test_a_container_that_a_stranger_starts_again_waits_for_nothing(boxes: Any, docker: Docker) -> None:
+    """It has its files already."""
+    box = await boxes.make(f"echo life >> {WORK}/lives; {WAITS}")
+    await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
+    await docker.containers.container(box.id).restart(timeout=5)
+    said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {STATE}/task.json")
+    assert json.loads(said.out) == {"text": "ü"}
+
+
 async def test_a_container_that_was_made_and_not_started_is_gone_on_with(boxes: Any, docker: Docker) -> None:
     """By whoever asks next, also where its input is closed already: the spawner that made it died at that moment."""
     for handed in (None, b"", b"99999\ncut off"):

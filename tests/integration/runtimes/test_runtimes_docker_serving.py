@@ -141,5 +141,9 @@ async def test_an_agent_server_in_a_container_answers_to_its_key_and_ends_with_i
         await served.person.hears(served.sandbox, "sandbox.terminated")
         with pytest.raises(aiohttp.ClientConnectionError):
             await http.get("/health")
-    assert await docker.containers.list(all="true", filters='{"label": ["sandherd.dev/herd=serving"]}') == []
+
+    async def none_left() -> bool:
+        return await docker.containers.list(all="true", filters='{"label": ["sandherd.dev/herd=serving"]}') == []
+
+    await eventually(none_left)  # what has ended is removed a moment later
     served.person.check_sequences()
