@@ -54,11 +54,10 @@ async def test_boxes_are_found_by_label_after_a_restart(boxes: Any, open_provide
 async def test_its_program_finds_its_files_and_variables(boxes: Any) -> None:
     """They are there before it starts, for its user alone; and it works in its own folder."""
     box = await boxes.make(f"stat -c %a {STATE}/task.json > {WORK}/mode; env > {WORK}/env; pwd > {WORK}/pwd; {_WAIT}")
-    await boxes.until(box, lambda _: True)
-    assert await boxes.provider.read(box.name, f"{STATE}/task.json", 1000) == b'{"text": "\xc3\xbc"}'
     said = await boxes.sh(box, f"until [ -s {WORK}/pwd ]; do sleep 0.05; done; cat {WORK}/mode {WORK}/pwd; id -u")
     mode, folder, user = said.out.decode().split()
     assert (mode, folder) == ("600", WORK)
+    assert await boxes.provider.read(box.name, f"{STATE}/task.json", 1000) == b'{"text": "\xc3\xbc"}'
     assert user != "0"
     assert b"GIVEN=a value" in await boxes.provider.read(box.name, f"{WORK}/env", 100_000)
 
