@@ -195,6 +195,14 @@ def box(runtime: Runtime, look: Look | None, *, paused_is_aside: bool) -> Box:
     )
 
 
+def surely_ready(runtime: Runtime) -> Runtime:
+    """The same. Raises `ProviderError` (`transient`) for one in which nothing can be done now: it is not done then."""
+    if not runtime.ready:
+        told = f"remote: {runtime.session_id} is not ready: {runtime.pod_status or runtime.status or 'nobody says why'}"
+        raise ProviderError(ProviderFault.TRANSIENT, told)
+    return runtime
+
+
 def _state(runtime: Runtime, seen: Look, end: ProgramEnd | None, *, mute: bool) -> BoxState:
     if runtime.fallen:
         return BoxState.FAILED

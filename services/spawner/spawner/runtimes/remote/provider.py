@@ -96,11 +96,11 @@ class Remote:
         it holds: its agent may have taken that server's place.
         """
         runtime = await self._runtime(name)
-        if runtime is None or not runtime.ready:
+        if runtime is None or runtime.fallen or runtime.status == "paused":
             return
         try:
             line = scripts.command("stop", str(round(max(0.0, grace) * _TICKS)))
-            await self._server(runtime).control(line, grace + _LONGER)
+            await self._server(answers.surely_ready(runtime)).control(line, grace + _LONGER)
         except ProviderError:
             since = self._mute.setdefault(name, time.monotonic())
             if time.monotonic() - since < self._kind.init_timeout:

@@ -10,7 +10,7 @@ from importlib.resources import files as resources
 from typing import Final
 
 from spawner.runtimes.boxes.furnishing import ROOT
-from spawner.runtimes.boxes.provider import Command, File, ProgramEnd, Ran
+from spawner.runtimes.boxes.provider import Command, File, ProgramEnd, ProviderError, ProviderFault, Ran
 
 RUN: Final = f"{ROOT}/run"
 """How the box's program fares is written there."""
@@ -95,11 +95,15 @@ class Outcome:
 
     @classmethod
     def read(cls, text: str) -> "Outcome":
-        """Raises `ValueError` for what box.sh does not say."""
+        """Raises `ProviderError` (`refused`) for what box.sh does not say: the box's agent may have written there."""
         first, *rest = text.split("\n")
-        code, size = first.split(" ")
-        out, err = (base64.b64decode(part) for part in ([*rest, "", ""])[:2])
-        return cls(None if code == "none" else int(code), int(size), out, err)
+        try:
+            code, size = first.split(" ")
+            out, err = (base64.b64decode(part) for part in ([*rest, "", ""])[:2])
+            return cls(None if code == "none" else int(code), int(size), out, err)
+        except ValueError:
+            told = "remote: how a command has ended can't be read: something in its box has written over it"
+            raise ProviderError(ProviderFault.REFUSED, told) from None
 
     def ran(self, given: Command, took: float) -> Ran:
         """The same as whoever asked wants it: in bounds, and a command that was ended for its time is said to be."""
