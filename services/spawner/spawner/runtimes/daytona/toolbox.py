@@ -16,8 +16,10 @@ from daytona import DaytonaProcessExecutionTimeoutError as TooLong
 from spawner.runtimes.boxes.bundle import WORKER, bundle
 from spawner.runtimes.boxes.furnishing import ROOT
 from spawner.runtimes.boxes.provider import BoxSpec, Command, File, ProviderError, ProviderFault, Ran
+from spawner.runtimes.boxes.retrying import Patience, persistently
 from spawner.runtimes.daytona import scripts
 from spawner.runtimes.daytona.faults import Telling
+from spawner.runtimes.daytona.patience import within
 from spawner.runtimes.daytona.scripts import RUN, Life, line
 
 _SHORT: Final = 30
@@ -58,11 +60,15 @@ class Toolbox:
             raise ProviderError(ProviderFault.TRANSIENT, f"daytona: the program of {self._name} has not begun")
         return life
 
-    async def stop(self, grace: float) -> Life:
-        """Ask the program to end, and end it after the grace."""
-        ticks = str(math.ceil(max(0.0, grace) * 10))
-        said = await self._said("stopping the program of", line(scripts.STOP, RUN, ticks), math.ceil(grace) + _GRACE)
-        return self._understood(said)
+    async def stop(self, grace: float, patience: Patience) -> Life:
+        """Ask the program to end, and end it after the grace. However often it is asked, it has that long in all."""
+        ticks, most = str(math.ceil(max(0.0, grace) * 10)), math.ceil(max(0.0, grace)) + _GRACE
+
+        async def once() -> str:
+            return await self._said("stopping the program of", line(scripts.STOP, RUN, ticks), most)
+
+        with self._faults("stopping the program of"):
+            return self._understood(await within(most, persistently(once, patience)))
 
     async def run(self, command: Command) -> Ran:
         """Run a command; what it says on both ways comes as one."""
