@@ -114,8 +114,8 @@ anew of its volume, to say what is left; with its volume it is `sandbox_lost`. `
 A sandbox's name and label are ours, so that one whose creation was never answered is found again. A snapshot that is
 not active is refused by its name. A snapshot's memory and cores are its own: a sandbox of one is not held to the memory
 that its spec asks for, and asking for cores is refused. With `SANDHERD_DAYTONA_SNAPSHOT` the runtime says so, though a
-spec that names an image gets its memory, in whole GiB. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does not count what runs in
-the background as activity. That a program has ended it tells nobody: it is looked for every
+spec that names an image gets its memory, in whole GiB. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does
+not count what runs in the background as activity. That a program has ended it tells nobody: it is looked for every
 `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
 
 What Daytona wants to be shown at a port is one token for all ports of a sandbox, its own toolbox's among them: whoever
