@@ -78,8 +78,8 @@ fmt: install ## Format the code, and mend what ruff can mend by itself.
 docs: install ## Write the documents that are made from the code.
 	@$(BIN)/python docs/build.py
 
-# Twice as many at once as there are cores: most of what is tested waits for other processes.
-AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
+# Five at once for every two cores: most of what is tested waits for other processes.
+AT_ONCE ?= $(shell expr 5 '*' "$$(nproc)" / 2)
 .PHONY: test
 test: toolchains engines check ## All tests: what CI runs.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup tests
