@@ -13,7 +13,8 @@ from spawner.runtimes.remote.provider import Remote
 
 BOXES: Final[dict[str, tuple[str, Abilities]]] = {
     Engine.name: ("a container of a Docker Engine", Engine.abilities),
-    Cloud.name: ("a sandbox of Daytona's", Cloud.abilities),
+    Cloud.name: ("a sandbox of Daytona's, of an image", Cloud.abilities),
+    f"{Cloud.name}, with a snapshot": ("a sandbox of Daytona's, of that snapshot", Cloud.of_snapshots),
     Remote.name: ("a runtime of OpenHands' Runtime API", Remote.abilities),
     Pods.name: ("a pod of a Kubernetes cluster, or a `Sandbox` of agents.x-k8s.io", Pods.abilities),
 }
@@ -61,7 +62,7 @@ A sandbox elsewhere finds the broker by `SANDHERD_SANDBOX_NATS_URL`.
 """
 ABLE: Final = """## What each can do
 
-Where there is no mark the command is refused, with a text that says so.
+Where there is no mark the command is refused, with a text that says so; memory and processes are not held then.
 """
 PORTS: Final = """Which ports are reached, by whom, and what has to be shown on the way there:
 
@@ -111,8 +112,10 @@ anew of its volume, to say what is left; with its volume it is `sandbox_lost`. `
 ## Daytona
 
 A sandbox's name and label are ours, so that one whose creation was never answered is found again. A snapshot that is
-not active is refused by its name. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does not count what runs in
-the background as activity. That a program has ended it tells nobody: it is looked for every
+not active is refused by its name. A snapshot's memory and cores are its own: a sandbox of one is not held to the memory
+that its spec asks for, and asking for cores is refused. With `SANDHERD_DAYTONA_SNAPSHOT` the runtime says so, though a
+spec that names an image gets its memory, in whole GiB. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does
+not count what runs in the background as activity. That a program has ended it tells nobody: it is looked for every
 `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
 
 What Daytona wants to be shown at a port is one token for all ports of a sandbox, its own toolbox's among them: whoever

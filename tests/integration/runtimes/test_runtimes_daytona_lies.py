@@ -82,11 +82,12 @@ async def test_a_sandbox_whose_toolbox_hangs_is_stopped_after_its_grace(
     at: Boxes, daytona_double: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It never answers: that is waited for once, and not for ever; meanwhile another sandbox is seen."""
-    monkeypatch.setattr("spawner.runtimes.daytona.toolbox._SHORT", 1)
+    monkeypatch.setattr("spawner.runtimes.daytona.toolbox._LOOK", 1)
     monkeypatch.setattr("spawner.runtimes.daytona.toolbox._GRACE", 1)
     mute, well = await at.make(), await at.make()
     daytona_double.fail("POST", f"{TOOLBOX}{daytona_double.of(mute.name).shown['id']}/", times=10_000, slow=3600.0)
-    found = {box.name: box for box in await at.provider.find({HERD: at.herd})}
+    async with asyncio.timeout(10):
+        found = {box.name: box for box in await at.provider.find({HERD: at.herd})}
     assert (found[mute.name].alive, bool(found[mute.name].problem)) == (True, True)
     assert (found[well.name].alive, found[well.name].problem) == (True, "")
     async with asyncio.timeout(30):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -38,11 +39,14 @@ class Cloud(Account):
 
     name = "daytona"
     abilities = Abilities(pause=True, process_limit=False, ports=True)
+    of_snapshots = replace(abilities, memory_limit=False)
+    """The same where there is a snapshot, which has its own memory."""
 
     def __init__(
         self, daytona: AsyncDaytona, kind: Kind, bundled: bytes | None = None, patience: Patience = USUAL
     ) -> None:
         super().__init__(daytona, kind, patience)
+        self.abilities = self.of_snapshots if kind.snapshot else self.abilities
         self._bundled = bundled
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 

@@ -24,6 +24,8 @@ from spawner.runtimes.daytona.scripts import RUN, Life, line
 
 _SHORT: Final = 30
 """How long a script of ours may take that waits for nothing, in seconds."""
+_LOOK: Final = 10
+"""How long a look may take, in seconds: one that is not answered keeps the news of all others waiting."""
 _LONG: Final = 300
 _GRACE: Final = 15
 
@@ -37,7 +39,9 @@ class Toolbox:
 
     async def life(self) -> Life:
         """How the program stands."""
-        return self._understood(await self._said("looking into", line(scripts.LOOK, RUN)))
+        with self._faults("looking into"):
+            said = await within(_LOOK, self._said("looking into", line(scripts.LOOK, RUN)))
+        return self._understood(said)
 
     async def furnish(self, spec: BoxSpec, bundled: bytes | None) -> None:
         """Make our folders, bring the worker where the image lacks it, and put the files."""
