@@ -35,6 +35,12 @@ def promtool(*words: str | Path) -> str:
     return done.stdout
 
 
+def rules() -> list[Json]:
+    """Every rule that there is."""
+    groups = [group for path in sorted(RULES.glob("*.yaml")) for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
 @dataclass(frozen=True)
 class Prometheus:
     """One that runs, and looks every second."""
@@ -60,11 +66,11 @@ class Prometheus:
         """The alerts that are pending or fire, with that word."""
         return {(alert["labels"]["alertname"], alert["state"]) for alert in self.ask("alerts")["alerts"]}
 
-    def until(self, holds: Callable[[], Any], what: str) -> None:
-        """Wait until this holds."""
+    def until(self, holds: Callable[[], Any], what: Callable[[], str]) -> None:
+        """Wait until this holds; else the test fails with what there is instead."""
         end = time.monotonic() + _PATIENCE
         while not holds():
-            assert time.monotonic() < end, what
+            assert time.monotonic() < end, what()
             time.sleep(0.1)  # noqa: TID251  # a condition of another process
 
 
@@ -75,14 +81,14 @@ def prometheus(job: str, targets: Mapping[str, str]) -> Iterator[Prometheus]:
         (Path(directory) / "prometheus.yml").write_text(yaml.safe_dump(_configuration(job, targets)))
         url = f"127.0.0.1:{_free_port()}"
         command = [
-            *(program("prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data"),
+            *(str(program("prometheus")), "--config.file=prometheus.yml", "--storage.tsdb.path=data"),
             *("--log.level=warn", f"--web.listen-address={url}"),
         ]
         with (Path(directory) / "log").open("wb") as log:
             process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
         found = Prometheus(f"http://{url}")
         try:
-            found.until(lambda: process.poll() is not None or _is_ready(found), "prometheus is not ready")
+            found.until(lambda: process.poll() is not None or _is_ready(found), lambda: "prometheus is not ready")
             assert process.poll() is None, (Path(directory) / "log").read_text()
             yield found
         finally:

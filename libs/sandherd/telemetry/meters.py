@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 Key = tuple[str | tuple[str, str], ...]
 """A metric's name, and its labels."""
 FEW: Final = 12
-"""Counters with at most so many series are shown as 0 from the start; of others each begins with its first count."""
+"""Counters with at most so many series are shown as 0 from the start; others begin with their first count each, as
+histograms with labels do."""
 
 
 class Meters:
@@ -32,6 +33,8 @@ class Meters:
     def begin(self, metrics: Iterable[Metric]) -> None:
         """Show what these count as 0, so that the first time is a rise that whoever looks can see."""
         for metric in metrics:
+            if metric.kind is Kind.HISTOGRAM and not metric.labels:
+                self._of(metric.name, {})
             if metric.kind is Kind.COUNTER and prod(len(label.values) for label in metric.labels) <= FEW:
                 names = [label.name for label in metric.labels]
                 for values in product(*(sorted(label.values) for label in metric.labels)):
