@@ -124,19 +124,18 @@ def _variables(board: Board) -> Iterator[Json]:
     if board.source == "prometheus":
         query = f"label_values(sandherd_ready, {promql.HERD})"
         asked = {"query": query, "refId": "herds"}
-        yield _chosen(board, "herd", "Herd", asked, query) | {"multi": True, "includeAll": True, "allValue": ".+"}
+        yield _chosen(board, "herd", "Herd", asked) | {"multi": True, "includeAll": True, "allValue": ".+"}
     for choice in board.choices:
-        yield _chosen(board, choice.name, choice.says, choice.sql, choice.sql)
+        yield _chosen(board, choice.name, choice.says, choice.sql)
 
 
-def _chosen(board: Board, name: str, says: str, asked: Any, shown: str) -> Json:
+def _chosen(board: Board, name: str, says: str, asked: Any) -> Json:
     return {
         "name": name,
         "label": says,
         "type": "query",
         "datasource": _datasource(board),
         "query": asked,
-        "definition": shown,
         "refresh": 2,
         "sort": 0 if board.choices else 1,
         "current": {},

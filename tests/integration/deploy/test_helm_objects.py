@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from sandherd.settings import load
+from tests.engines.prometheus import rules
 from tests.integration.deploy.charts import (
     CHART,
     GIVEN,
@@ -187,13 +188,14 @@ def test_what_is_scraped_says_which_herd_and_service_it_is_of() -> None:
         objects = rendered({"monitoring": told})
         (monitor,) = of_kind(objects, kind)
         ((herd, service),) = (endpoint["relabelings"] for endpoint in monitor["spec"][field])
-        assert herd == {"targetLabel": "job", "replacement": f"{NAMESPACE}/{RELEASE}"}
+        assert herd == {"targetLabel": "job", "replacement": f"{NAMESPACE}/{monitor['metadata']['name']}"}
         label = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
         assert service == {"targetLabel": "service", "sourceLabels": [label]}
-        (rules,) = of_kind(objects, "PrometheusRule")
-        links = [rule["annotations"]["runbook_url"] for group in rules["spec"]["groups"] for rule in group["rules"]]
+        (made,) = of_kind(objects, "PrometheusRule")
+        alerts = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
+        links = [rule["annotations"]["runbook_url"] for rule in alerts]
         assert all(re.fullmatch(r"https://git\.example\.org/herd/docs/runbooks/\w+\.md", link) for link in links)
-        assert links
+        assert [rule["expr"] for rule in alerts] == [rule["expr"] for rule in rules()]
 
 
 def test_nothing_is_left_unsaid_in_what_is_made() -> None:
