@@ -1,8 +1,14 @@
 """What dashboards and alerts may ask: the table of metrics decides."""
 
+import re
+from math import prod
+
 import pytest
 
 from docs.promql import QueryError, labels_of, legend_of, metrics_of, of_herd
+from sandherd.telemetry.meters import FEW
+from sandherd.telemetry.metrics import BY_NAME
+from tests.engines.prometheus import rules
 
 GOOD = {
     "max by (job, state) (sandherd_tasks)": {"job", "state"},
@@ -64,3 +70,11 @@ def test_each_selector_of_a_dashboard_asks_for_the_chosen_herd() -> None:
     chosen = 'sandherd_requests_total{job=~"$herd"'
     assert of_herd(query) == f'sum(rate({chosen},outcome="ok"}}[5m])) / sum(rate({chosen}}}[5m]))'
     assert metrics_of(query) == {"sandherd_requests_total"}
+
+
+def test_what_an_alert_waits_for_to_rise_is_shown_before() -> None:
+    """As 0, from a service's start: what begins with its first count has not risen yet, and nobody would be told."""
+    rising = {name for rule in rules() for name in re.findall(r"increase\((\w+)", rule["expr"])}
+    assert "sandherd_sandboxes_lost_total" in rising
+    for name in rising:
+        assert prod(len(label.values) for label in BY_NAME[name].labels) <= FEW, name
