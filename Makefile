@@ -81,8 +81,8 @@ docs: install ## Write the documents that are made from the code.
 # Twice as many at once as there are cores: most of what is tested waits for other processes.
 AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
 .PHONY: test
-test: toolchains engines collected check ## All tests: what CI runs.
-	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup tests
+test: toolchains engines collected check ## The tests: what CI runs.
+	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" tests
 
 # Compiles all that tests import, beside the checks: else each of the processes that run tests would do it for itself.
 .PHONY: collected
@@ -106,9 +106,10 @@ histories: install ## Thousands of random histories of a herd; about a quarter o
 	@SANDHERD_HISTORIES=$(HISTORIES) $(BIN)/pytest -q tests/integration/spawner/test_spawner_histories.py
 
 .PHONY: soak
-soak: histories ## What `make test` does in short, at length: the histories, then 200 tasks while spawners are killed, and 15 leaders.
+soak: histories ## At length: histories, 200 tasks while spawners are killed, 15 leaders, and what `make test` leaves out.
 	@SANDHERD_HERD_TASKS=200 $(BIN)/pytest -q tests/faults/test_faults_herd.py
 	@SANDHERD_CLUSTER_KILLS=12 $(BIN)/pytest -q -s tests/faults/test_faults_cluster.py
+	@$(BIN)/pytest -q -m long tests
 
 .PHONY: demo
 demo: install ## One real task, from submission to history, and what it took.
