@@ -10,6 +10,7 @@ from typing import Final
 from xdist.scheduler import LoadGroupScheduling
 
 GROUPS: Final = (
+    ("house", re.compile(r"tests/unit/house/")),
     ("docker", re.compile(r"tests/(?:integration/runtimes|e2e/docker)/.*docker")),
     ("kubernetes", re.compile(r"tests/(?:integration/runtimes|e2e/kubernetes)/.*kubernetes")),
     ("helm", re.compile(r"tests/integration/deploy/test_helm_")),

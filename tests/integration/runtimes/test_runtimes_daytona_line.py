@@ -119,9 +119,10 @@ async def test_what_goes_wrong_is_told_and_leaves_nothing(
 
 
 async def test_a_worker_that_is_lost_is_made_up_for(
-    herd: Broker, daytona_double: Double, person: Person, tmp_path: Path
+    herd: Broker, daytona_double: Double, packed_worker: Path, person: Person, tmp_path: Path
 ) -> None:
     """The sandbox is stopped at Daytona by somebody else: what was not said is said, and it is removed."""
+    daytona_double.image.worker = packed_worker
     with Spawner(herd, daytona_double, tmp_path):
         task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])
         await person.reaches(task, "running")

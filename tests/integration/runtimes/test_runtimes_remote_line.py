@@ -100,9 +100,10 @@ async def _begun(person: Person) -> str:
 
 @pytest.mark.parametrize("wipe", [False, True])
 async def test_a_worker_that_is_lost_is_made_up_for(
-    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, wipe: bool
+    herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path, wipe: bool
 ) -> None:
     """Its pod falls and is begun anew: with its files, what was not said is said; with none, nothing is kept."""
+    remote_double.image.worker = packed_worker
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)
         (pod,) = remote_double.pods.values()
@@ -114,9 +115,10 @@ async def test_a_worker_that_is_lost_is_made_up_for(
 
 
 async def test_a_sandbox_that_is_lost_is_told(
-    herd: Broker, remote_double: Double, person: Person, tmp_path: Path
+    herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path
 ) -> None:
     """Somebody else has stopped its runtime: the sandbox has failed for that, in a word."""
+    remote_double.image.worker = packed_worker
     async with spawner(herd, remote_double, tmp_path).running():
         task = await _begun(person)
         (pod,) = remote_double.pods.values()
