@@ -105,6 +105,12 @@ soak: histories ## What `make test` does in short, at length: the histories, the
 	@SANDHERD_HERD_TASKS=200 $(BIN)/pytest -q tests/faults/test_faults_herd.py
 	@SANDHERD_CLUSTER_KILLS=12 $(BIN)/pytest -q -s tests/faults/test_faults_cluster.py
 
+# At a release, right after its commit; CONTRIBUTING.md says when.
+COMMIT ?= HEAD
+.PHONY: freeze
+freeze: install ## Take COMMIT for the last release, which the version in the making has to get on with.
+	@$(BIN)/python -m tests.releases.freezing $(COMMIT)
+
 .PHONY: demo
 demo: install ## One real task, from submission to history, and what it took.
 	@$(BIN)/python examples/demo.py

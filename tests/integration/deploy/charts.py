@@ -25,7 +25,7 @@ GIVEN: Json = {
 }
 """All that has to be given."""
 SERVICES = ("spawner", "event-ingest", "monitor", "message-relay")
-PARTS = (*SERVICES, "provision", "migrate", "test")
+PARTS = (*SERVICES, "provision", "migrate", "migrate-after", "test")
 
 
 def helm(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:

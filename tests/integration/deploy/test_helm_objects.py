@@ -106,6 +106,20 @@ def test_what_is_set_up_comes_before_new_code() -> None:
         assert weights[0] < weights[1]
 
 
+def test_the_second_kind_of_migrations_comes_after_new_code() -> None:
+    """With the same rights, when the services of the release have been told; and neither kind where it is not wanted."""
+    before, after = (called(rendered(), "Job", name) for name in ("migrate", "migrate-after"))
+    notes = after["metadata"]["annotations"]
+    assert set(notes["helm.sh/hook"].split(",")) == {"post-install", "post-upgrade"}
+    assert "before-hook-creation" in notes["helm.sh/hook-delete-policy"]
+    told = [job["spec"]["template"]["spec"]["containers"][0] for job in (before, after)]
+    assert [one["args"][:2] for one in told] == [["migrate", "before"], ["migrate", "after"]]
+    assert int(told[1]["args"][3]) < after["spec"]["activeDeadlineSeconds"]
+    assert told[0]["env"] == told[1]["env"]
+    jobs = of_kind(rendered({"setup": {"provision": False, "migrate": False}}), "Job")
+    assert not [job for job in jobs if "migrate" in job["metadata"]["name"]]
+
+
 def test_a_pod_can_be_waited_for_while_its_node_fetches_the_image() -> None:
     """The settings that the chart brings along agree with each other, and are settings."""
     text = called(rendered(), "ConfigMap", "settings")["data"]["sandherd.yaml"]
