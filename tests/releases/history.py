@@ -22,6 +22,7 @@ from event_ingest.schema import Schema
 from sandherd.bus.consuming import Delivery
 from sandherd.contracts.requests import AskApprovals, AskEvents, AskTrajectory, PastSandboxes, PastTasks
 from sandherd.contracts.subjects import event_subject
+from sandherd.telemetry import logs
 
 ROOM: Final = 10_000_000
 
@@ -78,4 +79,5 @@ def outcome_name(outcome: Any) -> str:
 
 
 if __name__ == "__main__":
+    logs.configure("history", "info")
     asyncio.run(main(sys.argv[1], sys.argv[2], [json.loads(line) for line in sys.stdin]))

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from sandherd.bus.errors import BusError
+from sandherd.bus.replies import read_reply
 from sandherd.client import heard
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.delivery import InboxMessage, Receipt
@@ -18,10 +20,9 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.offers import Previous
 from sandherd.contracts.reading import read_command, read_event
 from sandherd.contracts.requests import REQUESTS
-from sandherd.contracts.schemas import reply_of
 from sandherd.contracts.subjects import command_subject, event_subject
 
-DELIVERED: Final = {"inbox_message": InboxMessage, "receipt": Receipt}
+DELIVERED: Final[dict[str, type[BaseModel]]] = {"inbox_message": InboxMessage, "receipt": Receipt}
 
 
 def event(name: str, document: bytes) -> None:
@@ -36,6 +37,10 @@ def live(name: str, document: bytes) -> None:
     assert (shown.type, shown.sequence) == (name, said["sequence"])
 
 
+def reply(name: str, document: bytes) -> None:
+    read_reply(document, REQUESTS[name].Answer)
+
+
 def command(name: str, document: bytes) -> None:
     read_command(command_subject(name, json.loads(document)["project"]), document)
 
@@ -45,7 +50,7 @@ READERS: Final[dict[str, Callable[[str, bytes], Any]]] = {
     "live": live,
     "commands": command,
     "requests": lambda name, document: REQUESTS[name].model_validate_json(document, strict=True),
-    "replies": lambda name, document: reply_of(name).model_validate_json(document, strict=True),
+    "replies": reply,
     "delivery": lambda name, document: DELIVERED[name].model_validate_json(document, strict=True),
     "task": lambda _name, document: TaskSpec.model_validate_json(document),
     "previous": lambda _name, document: Previous.model_validate_json(document),
@@ -60,7 +65,7 @@ def verdict(kind: str, name: str, document: Any) -> str | None:
         return str(error.problem.code)
     except ValidationError as error:
         return ", ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in error.errors())
-    except (KeyError, AssertionError) as error:
+    except (KeyError, AssertionError, BusError) as error:
         return repr(error)
     return None
 

@@ -107,7 +107,7 @@ def test_what_is_set_up_comes_before_new_code() -> None:
 
 
 def test_the_second_kind_of_migrations_comes_after_new_code() -> None:
-    """With the same rights, when the services of the release have been told; and neither kind where it is not wanted."""
+    """With the same rights, when the new services have been told; and neither kind where it is not wanted."""
     before, after = (called(rendered(), "Job", name) for name in ("migrate", "migrate-after"))
     notes = after["metadata"]["annotations"]
     assert set(notes["helm.sh/hook"].split(",")) == {"post-install", "post-upgrade"}

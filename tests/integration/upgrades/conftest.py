@@ -67,7 +67,7 @@ class Site:
             await until(lambda: running.exists() or process.returncode is not None)
             assert process.returncode is None, log.read_text()[-4000:]
             yield
-            await asyncio.wait_for(process.communicate(), PATIENCE)
+            await asyncio.wait_for(process.communicate(b""), PATIENCE)
             assert process.returncode == 0, log.read_text()[-4000:]
         finally:
             if process.returncode is None:
@@ -99,7 +99,7 @@ class Site:
     async def dead(self) -> DeadLetter:
         """The one dead letter, once it is there."""
         async with self.operator() as operator, asyncio.timeout(PATIENCE):
-            while not (found := (await operator.dead_letters()).items):
+            while not (found := (await operator.dead_letters()).letters):
                 await asyncio.sleep(0.05)
         (letter,) = found
         return letter

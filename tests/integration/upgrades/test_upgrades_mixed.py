@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import sandherd.contracts
 from sandherd.client import Herd
@@ -57,7 +56,7 @@ async def settled(herd: Herd, task: str, sandbox: str, heard: Sequence[str]) -> 
     assert (told[-1].type, following.whole) == ("sandbox.terminated", True)
     stored = [event.envelope async for event in herd.events(task=task, source=f"/sandherd/sandbox/{sandbox}")]
     assert [event["sequence"] for event in stored] == list(range(1, len(stored) + 1))
-    assert SAID <= {event["type"] for event in stored}
+    assert {event["type"] for event in stored} >= SAID
     audit = await herd.audit(sandbox)
     assert (audit.missing, audit.sources[0].closed) == (0, True)
     text = "".join([chunk.text async for chunk in herd.output(sandbox, follow=True)])
@@ -106,7 +105,7 @@ async def say_something_newer(site: Site) -> str:
 
 
 async def test_a_task_goes_on_while_services_are_upgraded_and_put_back(site: Site, client: Herd, old: Path) -> None:
-    """An old sandbox lives on under new services, and one of theirs under the old ones; each is whole in the history."""
+    """An old sandbox lives on under new services, and one of theirs under the old ones; each is whole in history."""
     async with site.services(old, worker=old):
         first = await begin(client, "task-first")
         await tell(client, first, "good morning")

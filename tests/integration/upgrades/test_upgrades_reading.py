@@ -11,12 +11,18 @@ import sandherd.contracts
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.requests import REQUESTS
 from sandherd.contracts.schemas import reply_of
+from sandherd.settings import Settings
+from spawner.access.catalogue import catalogue
+from spawner.resolving import Menu
 from tests.integration.upgrades.conftest import program
 from tests.releases.freezing import last_release
 
 GOLDEN = Path(sandherd.contracts.__file__).parent / "golden" / "v1"
 RELEASE = last_release()
 KINDS = ("events", "commands", "requests", "replies", "delivery")
+STRICT = {"spawner.list_runtimes"}
+"""Replies in which the last release refuses what it does not know: limits and profiles, where the herd's settings name
+cores, mounts or forwarded variables. Today's code passes over that, so none will be left when it is released."""
 
 Said = tuple[str, str, Any]
 
@@ -41,6 +47,8 @@ def without_what_is_newer() -> list[Said]:
     requests = [("requests", name, again(REQUESTS[name], one)) for name, one in RELEASE.of_kind("requests").items()]
     answers = {name: one for name, one in RELEASE.of_kind("replies").items() if name in REQUESTS}
     replies = [("replies", name, again(reply_of(name), one)) for name, one in answers.items()]
+    here = catalogue(Settings(), Menu.of(Settings(), {}), {}).model_dump(mode="json", exclude_none=True)
+    replies.append(("replies", "spawner.list_runtimes", {"ok": here}))
     spec = RELEASE.of_kind("commands")["spawner.submit_task"]["data"]["spec"]
     plain = {"text": "go", "harness": {"kind": "claude"}}
     tasks = [
@@ -67,7 +75,8 @@ async def test_the_last_release_reads_what_todays_code_says(old: Path, released:
     newer = set(todays("events")) - released["events"]
     refused = {key: verdict for key, verdict in found.items() if verdict is not None}
     assert refused == {("events", name): "unknown_type" for name in newer}
-    assert await verdicts(old, *replies) == dict.fromkeys([(kind, name) for kind, name, _ in replies], None)
+    # Apart from the others, as the same names are among those.
+    assert {name for (_, name), verdict in (await verdicts(old, *replies)).items() if verdict is not None} == STRICT
 
 
 async def test_the_last_release_refuses_what_it_cannot_do(old: Path) -> None:

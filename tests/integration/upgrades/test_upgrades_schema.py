@@ -89,7 +89,7 @@ async def test_what_comes_before_new_code_stops_short_of_what_comes_after(empty:
 
 
 async def test_todays_code_tolerates_the_next_versions_first_kind(empty: str) -> None:
-    """What may be unknown is passed over, also when it starts again; what must be known is refused, and so is an edit."""
+    """What may be unknown is passed over, also at the next start; what must be known is refused, and so is an edit."""
     await migrated(empty, BEFORE, after=True)
     assert await migrated(empty, after=True) == []
     edited = Migration(BEFORE.number, BEFORE.name, "select 1", Kind.BEFORE)
