@@ -1,6 +1,6 @@
 """docs/upgrade.md on one machine: a herd that the last release made goes on with today's code."""
 
-import json
+import asyncio
 import os
 import re
 import shutil
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sandherd.client import Context, Herd
+from sandherd.contracts.states import TaskState
 from tests.releases.archived import ROOT
 
 PAGE = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
@@ -48,18 +50,32 @@ def steps(title: str) -> list[str]:
     return re.findall(r"^\$ (.*)$", section, re.MULTILINE)
 
 
+async def say(home: Path, word: str) -> str:
+    """A task, by today's client; gives its name."""
+    async with Herd.connect(Context.resolve(home=home)) as herd:
+        task = await herd.submit("say it", ["echo", word])
+        assert (await herd.wait(task)).state is TaskState.COMPLETED
+        return task
+
+
+async def kept(home: Path, *tasks: str) -> None:
+    """Wait until the history has the end of each of these tasks."""
+    async with Herd.connect(Context.resolve(home=home)) as herd, asyncio.timeout(30):
+        while True:
+            ended = [event.envelope["taskid"] async for event in herd.events(types=["task.completed"])]
+            if sorted(ended) == sorted(tasks):
+                return
+            await asyncio.sleep(0.1)
+
+
 @pytest.mark.timeout(240)
-def test_a_herd_of_the_last_release_goes_on_with_todays_code(old: Path, home: Path) -> None:
+async def test_a_herd_of_the_last_release_goes_on_with_todays_code(old: Path, home: Path) -> None:
     """What the page says is done: keys, streams and history of before are there, and work goes on."""
-    down, install, up, doctor, after = steps("On this machine")
+    down, install, up, doctor = steps("On this machine")
     assert (down, install) == ("sandherd down", TAKEN_FROM_US)
-    said(run(old.parent, home, "sandherd up && sandherd run 'say it' -- echo before"))
-    said(run(old.parent, home, down))
-    said(run(NEW, home, up))
-    said(run(NEW, home, "sandherd run 'say it' -- echo behind"))
-    tasks = json.loads(said(run(NEW, home, "sandherd tasks list --past -o json")))["tasks"]
-    assert [task["state"] for task in tasks] == ["completed", "completed"]
-    events = said(run(NEW, home, f"sandherd events {tasks[1]['task']}"))
-    assert "task.completed" in events
-    assert "up to date" in said(run(NEW, home, after))
-    said(run(NEW, home, doctor))
+    said(await asyncio.to_thread(run, old.parent, home, "sandherd up"))
+    before = await say(home, "before")
+    said(await asyncio.to_thread(run, old.parent, home, down))
+    said(await asyncio.to_thread(run, NEW, home, f"{up} && {doctor}"))
+    behind = await say(home, "behind")
+    await kept(home, before, behind)
