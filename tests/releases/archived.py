@@ -29,6 +29,7 @@ def archived(commit: str, *folders: str, root: Path = ROOT) -> Iterator[tuple[st
 
 def whole_name(commit: str) -> str:
     """The commit's own name, of whatever was said for it. Raises `NoHistoryError`."""
+    _have(commit, ROOT)
     return _git(ROOT, "rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.releases.archived import NoHistoryError, archived, is_behind, is_shallow
-from tests.releases.freezing import last_release
+from tests.releases.freezing import KEPT, last_release, release_of, written
 
 AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
@@ -61,3 +61,8 @@ def test_a_shallow_clone_that_can_fetch_nothing_names_the_remedy(origin: Path) -
 def test_the_last_release_is_of_this_history() -> None:
     """So every whole clone has it; a shallow one can't tell."""
     assert is_shallow() or is_behind(last_release().commit)
+
+
+def test_what_is_kept_of_the_last_release_is_what_its_commit_has() -> None:
+    """Examples, migrations and version: as `make freeze` puts them down, and edited by nobody."""
+    assert written(release_of(last_release().commit)) == KEPT.read_text()
