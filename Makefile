@@ -111,6 +111,12 @@ soak: histories ## At length: histories, 200 tasks while spawners are killed, 15
 	@SANDHERD_CLUSTER_KILLS=12 $(BIN)/pytest -q -s tests/faults/test_faults_cluster.py
 	@$(BIN)/pytest -q -m long tests
 
+# At a release, right after its commit; CONTRIBUTING.md says when.
+COMMIT ?= HEAD
+.PHONY: freeze
+freeze: install ## Take COMMIT for the last release, which the version in the making has to get on with.
+	@$(BIN)/python -m tests.releases.freezing $(COMMIT)
+
 .PHONY: demo
 demo: install ## One real task, from submission to history, and what it took.
 	@$(BIN)/python examples/demo.py

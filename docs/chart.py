@@ -32,8 +32,8 @@ SET_BY_THE_CHART: Final = (
 """Settings that follow from other values of the chart; its templates give them as variables."""
 _OF_NO_USE: Final = frozenset({"http_port_file", "toolchains", "kubernetes_config"})
 """Paths that a pod does not have."""
-_MIGRATIONS: Final[Json] = {"before": ["migrate"], "after": []}
-"""What event-ingest is told before new code runs, and after it."""
+_MIGRATIONS: Final[Json] = {"before": ["migrate", "before"], "after": ["migrate", "after", "--wait", "300"]}
+"""What event-ingest is told before new code runs, and after it, when pods of the old code may still be ending."""
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs"})
 _UNSAID: Final = frozenset({"title", "default"})
 _RULES: Final = ROOT / "deploy" / "prometheus" / "rules"

@@ -12,13 +12,13 @@ BUILD = Path(__file__).parents[2] / "build" / "engines"
 
 
 @contextmanager
-def alone(name: str) -> Iterator[Path]:
+def alone(name: str, build: Path = BUILD) -> Iterator[Path]:
     """One process at a time, over all that run tests; what it makes is for all of them."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(BUILD / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    build.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(build / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield BUILD / name
+        yield build / name
     finally:
         os.close(descriptor)
 

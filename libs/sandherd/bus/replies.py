@@ -14,7 +14,8 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 def read_reply(document: bytes, answer: type[AnswerT]) -> AnswerT:
     """What stands in a reply. Raises `RefusedError` for a refusal and `BusError` for a reply that is none."""
     try:
-        reply: Reply[AnswerT] = _reply_of(answer).model_validate_json(document)
+        # A service one version newer may say more than we know, also of what is strict where it is asked for.
+        reply: Reply[AnswerT] = _reply_of(answer).model_validate_json(document, extra="ignore")
     except ValidationError as error:
         raise BusError(f"an answer that is none: {error.errors(include_input=False)[0]['msg']}") from None
     if reply.error is not None:

@@ -90,6 +90,10 @@ class SandboxSpec(Model):
     agent_server: AgentServer | None = Field(default=None, exclude_if=lambda said: said is None)
     """The agent server that runs beside the worker. None: there is none."""
 
+    def to_json(self) -> str:
+        """As a worker is given it, which may be one version older: it refuses a field it has not, also an empty one."""
+        return self.model_dump_json(exclude_none=True)
+
     @model_validator(mode="after")
     def _files_fit(self) -> Self:
         total = sum(len(name) + len(text.encode()) for name, text in self.files.items())

@@ -24,6 +24,8 @@ WRITE_TIMEOUT: Final = 8.0
 """Under the consumer's `ack_wait`: what takes longer is delivered again anyway."""
 READ_TIMEOUT: Final = 4.0
 """Under what an asker waits."""
+CALLED: Final = "sandherd event-ingest"
+"""What its connections are called in the database, with the last migration that it knows behind it."""
 _CONNECT_TIMEOUT: Final = 3.0
 _POISON: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that speak of the data: data exception, constraint, program limit."""
@@ -72,11 +74,15 @@ def fault_of(error: Exception) -> Fault | None:
 class Database:
     """Pools for writing, for questions and for looking after it: a heavy question never holds up an event."""
 
-    def __init__(self, url: str, prepare: Prepare, *, writers: int = 3, readers: int = 4) -> None:
-        """For so many connections of each kind. `prepare` asks something at every look, and keeps the schema ready."""
+    def __init__(self, url: str, prepare: Prepare, *, knows: int = 0, writers: int = 3, readers: int = 4) -> None:
+        """For so many connections of each kind. `prepare` asks something at every look, and keeps the schema ready.
+
+        `knows` is the number of the last migration of this version.
+        """
         self._url = url
         self._prepare = prepare
         self._sizes = writers, readers
+        self._called = f"{CALLED} {knows}"
         self._problem: str | None = "not looked at yet"
         self._back = asyncio.Event()
         self._looked = asyncio.Event()
@@ -203,7 +209,7 @@ class Database:
             max_inactive_connection_lifetime=300,
             reset=_keep_as_it_is,
             server_settings={
-                "application_name": "sandherd event-ingest",
+                "application_name": self._called,
                 "statement_timeout": str(int(timeout * 1000)),
                 "idle_in_transaction_session_timeout": str(int(timeout * 2000)),
                 "timezone": "UTC",

@@ -22,6 +22,7 @@ from event_ingest.clearing import Clearing
 from event_ingest.database import Connection, Database
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.measuring import Measures
+from event_ingest.migrating import read_migrations
 from event_ingest.schema import Schema
 from sandherd.bus.service import Asked, Service, serve
 from sandherd.contracts.requests import (
@@ -51,7 +52,8 @@ Question = Callable[[Connection, Any, str, int], Awaitable[AnswerT]]
 def compose(settings: Settings) -> Service:
     """The service, put together. The same for tests and for the real one."""
     service = Service(Principal.EVENT_INGEST, settings)
-    database = Database(settings.database_url, Schema(partial(datetime.now, UTC)).prepare)
+    known = read_migrations()[-1].number
+    database = Database(settings.database_url, Schema(partial(datetime.now, UTC)).prepare, knows=known)
     ingest = Ingest(database, service.meters)
     service.health.add("postgres", database.problem)
     service.background("database", database.keep)

@@ -21,6 +21,6 @@ class Schema:
         there = await connection.fetchval("select to_regclass('events') is not null")
         if there and self._ready_on == now.date():
             return
-        await migrate(connection)
+        await migrate(connection, after=False)  # of several replicas others may still be of the version before
         await ensure_partitions(connection, now)
         self._ready_on = now.date()

@@ -128,9 +128,9 @@ async def test_a_newcomer_follows_the_page(docker: Docker, compose: Compose) -> 
     assert "Say hello" in await follow(compose, ROOT / "build", inside)
 
 
-def steps(heading: str) -> list[list[str]]:
-    """The commands of each block below a heading of docs/compose.md."""
-    page = (ROOT / "docs" / "compose.md").read_text()
+def steps(heading: str, document: str = "compose.md") -> list[list[str]]:
+    """The commands of each block below a heading of this document."""
+    page = (ROOT / "docs" / document).read_text()
     part = re.split(r"^## ", page.partition(f"## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     blocks = re.findall(r"^```console\n(.*?)^```", part, flags=re.MULTILINE | re.DOTALL)
     return [[line.removeprefix("$ ") for line in block.splitlines()] for block in blocks]
@@ -151,14 +151,19 @@ async def follow(compose: Compose, folder: Path, *commands: str) -> str:
 
 
 async def test_up_again_changes_nothing(docker: Docker, compose: Compose) -> None:
-    """Keys, streams and tables are there already; those who make them say so and end well, and nobody else is moved."""
+    """Keys, streams and tables are there already; those who make them say so and end well, and nobody else is moved.
+
+    It is done as docs/upgrade.md says.
+    """
+    ((_build, up, after_it),) = steps("Compose", "upgrade.md")
     before = {service: (await shown(docker, compose, service))["State"]["StartedAt"] for service in SERVICES}
-    compose.said("up", "-d")
+    compose.said(*up.removeprefix("docker compose ").split())
     after = {service: (await shown(docker, compose, service))["State"]["StartedAt"] for service in SERVICES}
     assert after == before
     for once, says in (("identity", "kept"), ("provisioner", "kept"), ("migration", "up to date")):
         assert (await shown(docker, compose, once))["State"]["ExitCode"] == 0
         assert says in compose.said("logs", "--no-color", once)
+    assert "up to date" in compose.said(*after_it.removeprefix("docker compose ").split())
 
 
 async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: Docker, compose: Compose) -> None:

@@ -25,7 +25,7 @@ GIVEN: Json = {
 }
 """All that has to be given."""
 SERVICES = ("spawner", "event-ingest", "monitor", "message-relay")
-PARTS = (*SERVICES, "provision", "migrate", "test")
+PARTS = (*SERVICES, "provision", "migrate", "migrate-after", "test")
 
 
 def helm(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
@@ -86,10 +86,11 @@ def called(objects: list[Json], kind: str, name: str) -> Json:
 
 
 def pods(objects: list[Json]) -> Iterator[tuple[str, Json]]:
-    """What each pod that these objects make is for, and its template."""
+    """What each pod that these objects make is for, with what is further in a job's name, and its template."""
     for one in of_kind(objects, "Deployment", "Job", "Pod"):
         template = one if one["kind"] == "Pod" else one["spec"]["template"]
-        yield template["metadata"]["labels"]["app.kubernetes.io/component"], template
+        name, part = one["metadata"]["name"], template["metadata"]["labels"]["app.kubernetes.io/component"]
+        yield name[name.rindex(part) :], template
 
 
 def variables(container: Json) -> Json:

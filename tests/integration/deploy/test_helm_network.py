@@ -82,7 +82,7 @@ def test_each_part_reaches_what_it_needs_and_no_more() -> None:
     objects = rendered({"telemetry": {"otlpEndpoint": "http://collector.monitoring:4318"}})
     assert all_that_reach(objects, NATS, BROKER) == {*SERVICES, "provision"}
     assert all_that_reach(objects, NATS, 8222) == set()
-    assert all_that_reach(objects, POSTGRES, DATABASE) == {"event-ingest", "migrate"}
+    assert all_that_reach(objects, POSTGRES, DATABASE) == {"event-ingest", "migrate", "migrate-after"}
     assert all_that_reach(objects, SERVER, API) == {"spawner"}
     assert all_that_reach(objects, Place("monitoring", {}), COLLECTOR) == set(SERVICES)
     assert all_that_reach(objects, STRANGER, 80) == set()

@@ -101,10 +101,34 @@ def test_what_is_set_up_comes_before_new_code() -> None:
         assert set(notes["helm.sh/hook"].split(",")) == {"pre-install", "pre-upgrade"}
         assert "before-hook-creation" in notes["helm.sh/hook-delete-policy"]
         assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("values", [{}, {"setup": {"migrate": False}}, {"setup": {"provision": False}}])
+def test_a_job_finds_its_account_whenever_it_runs(values: Json) -> None:
+    """Both are hooks, and what went well is taken away: so the account is made before, at each of the same events."""
+    objects = rendered(values)
+    jobs = of_kind(objects, "Job")
+    assert jobs
+    for job in jobs:
         account = job["spec"]["template"]["spec"]["serviceAccountName"]
-        (made,) = [one for one in of_kind(rendered(), "ServiceAccount") if one["metadata"]["name"] == account]
-        weights = [int(one["metadata"]["annotations"]["helm.sh/hook-weight"]) for one in (made, job)]
-        assert weights[0] < weights[1]
+        (made,) = [one for one in of_kind(objects, "ServiceAccount") if one["metadata"]["name"] == account]
+        notes, of_account = job["metadata"]["annotations"], made["metadata"]["annotations"]
+        assert set(notes["helm.sh/hook"].split(",")) <= set(of_account["helm.sh/hook"].split(","))
+        assert int(of_account["helm.sh/hook-weight"]) < int(notes["helm.sh/hook-weight"])
+
+
+def test_the_second_kind_of_migrations_comes_after_new_code() -> None:
+    """With the same rights, when the new services have been told; and neither kind where it is not wanted."""
+    before, after = (called(rendered(), "Job", name) for name in ("migrate", "migrate-after"))
+    notes = after["metadata"]["annotations"]
+    assert set(notes["helm.sh/hook"].split(",")) == {"post-install", "post-upgrade"}
+    assert "before-hook-creation" in notes["helm.sh/hook-delete-policy"]
+    told = [job["spec"]["template"]["spec"]["containers"][0] for job in (before, after)]
+    assert [one["args"][:2] for one in told] == [["migrate", "before"], ["migrate", "after"]]
+    assert int(told[1]["args"][3]) < after["spec"]["activeDeadlineSeconds"]
+    assert told[0]["env"] == told[1]["env"]
+    jobs = of_kind(rendered({"setup": {"provision": False, "migrate": False}}), "Job")
+    assert not [job for job in jobs if "migrate" in job["metadata"]["name"]]
 
 
 def test_a_pod_can_be_waited_for_while_its_node_fetches_the_image() -> None:

@@ -1,4 +1,4 @@
-"""docs/helm.md: its commands are run, so that whoever follows them has all that the chart asks for."""
+"""docs/helm.md, and docs/upgrade.md on it: whoever follows their commands, which are run, has all that is asked for."""
 
 import json
 import os
@@ -13,14 +13,17 @@ import yaml
 from tests.integration.deploy.charts import ROOT, Json, pods
 
 PAGE = (ROOT / "docs/helm.md").read_text()
+UPGRADE = (ROOT / "docs/upgrade.md").read_text().partition("\n## Helm\n")[2].partition("\n## ")[0]
 STUB = """#!{python}
 import json, os, pathlib, subprocess, sys
 words = sys.argv[1:]
 with open("{log}", "a") as log:
     log.write(json.dumps([pathlib.Path(sys.argv[0]).name, *words]) + "\\n")
-if words[:2] == ["upgrade", "--install"] and words[3].startswith("deploy/"):
-    done = subprocess.run(["{helm}", "template", *words[2:]], capture_output=True, text=True)
-    pathlib.Path("{made}").write_text(done.stdout)
+if words[:1] == ["upgrade"] and "deploy/helm/sandherd" in words:
+    first = words[1] == "--install"
+    how = ["template", *words[2:]] if first else ["template", "--is-upgrade", *words[1:]]
+    done = subprocess.run(["{helm}", *how], capture_output=True, text=True)
+    pathlib.Path("{made}" if first else "{again}").write_text(done.stdout)
     sys.stderr.write(done.stderr)
     sys.exit(done.returncode)
 """
@@ -32,21 +35,22 @@ class Followed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        log, made = folder / "log", folder / "made.yaml"
+        log, made, again = folder / "log", folder / "made.yaml", folder / "again.yaml"
         bin_ = folder / "bin"
         bin_.mkdir()
         for name in ("kubectl", "helm"):
             helm = Path(sys.executable).parent / "helm"
-            (bin_ / name).write_text(STUB.format(python=sys.executable, log=log, made=made, helm=helm))
+            (bin_ / name).write_text(STUB.format(python=sys.executable, log=log, made=made, again=again, helm=helm))
             (bin_ / name).chmod(0o755)
         (folder / "deploy").symlink_to(ROOT / "deploy")
         (folder / "values.yaml").write_text(block("yaml"))
         (folder / "database-url").write_text("postgresql://u:p@h/sandherd\n")
         self._run("\n".join(line for line in commands() if "sandherd run" not in line and "port-forward" not in line))
         self.asked: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
-        self.objects: list[Json] = [one for one in yaml.safe_load_all(made.read_text()) if one]
+        self.said = self._run("\n".join(commands(UPGRADE)))
+        self.upgraded, self.objects = again.read_text(), objects(made.read_text())
 
-    def _run(self, script: str) -> None:
+    def _run(self, script: str) -> str:
         path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         told = {"PATH": path, "HOME": str(self.folder)}
         done = subprocess.run(
@@ -59,6 +63,7 @@ class Followed:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def secrets(self) -> dict[str, set[str]]:
         """Each Secret that was made, and its keys."""
@@ -79,13 +84,17 @@ def keys(folder: Path, given: str) -> set[str]:
     return {file.name for file in (folder / given).iterdir()}
 
 
+def objects(text: str) -> list[Json]:
+    return [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
+
+
 def block(kind: str) -> str:
     (found,) = re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
     return str(found)
 
 
-def commands() -> list[str]:
-    blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+def commands(page: str = PAGE) -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     return [line.removeprefix("$ ") for text in blocks for line in text.splitlines() if line.startswith("$ ")]
 
 
@@ -132,3 +141,12 @@ def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> Non
     tests = [line for line in followed.asked if line[:2] == ["helm", "test"]]
     assert tests == [["helm", "test", "sandherd", "-n", "sandherd", "--logs"]]
     assert any(one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test" for one in followed.objects)
+
+
+def test_an_upgrade_as_its_page_says_is_one_of_what_was_installed(followed: Followed) -> None:
+    """What is there is kept, the chart is the same release's, and both kinds of migrations are in it."""
+    assert "kept" in followed.said
+    assert "changed" not in followed.said
+    assert objects(followed.upgraded) == followed.objects
+    jobs = {one["metadata"]["name"] for one in followed.objects if one["kind"] == "Job"}
+    assert {"sandherd-migrate", "sandherd-migrate-after"} <= jobs

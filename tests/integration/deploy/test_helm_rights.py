@@ -81,6 +81,7 @@ def test_each_part_sees_its_own_secrets_only() -> None:
         "message-relay": {"sandherd-message-relay"},
         "provision": {"sandherd-provisioner"},
         "migrate": {"the-database"},
+        "migrate-after": {"the-database"},
         "test": set(),
     }
     assert seen.keys() == set(PARTS)

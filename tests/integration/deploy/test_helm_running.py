@@ -46,6 +46,7 @@ async def test_a_release_works(installed: Installed) -> None:
     One test, as all of it rests on one start: the jobs first, then each service with what its own pod says.
     """
     await all_ready(installed)
+    await what_comes_after_new_code_is_done(installed)
     await keda_finds_what_waits(installed)
     await a_task_is_done_with_the_rights_of_the_role(installed)
     await a_lost_consumer_is_seen_by_the_readiness_probe(installed)
@@ -62,6 +63,12 @@ async def all_ready(installed: Installed) -> None:
     status, said = await installed.test()
     assert status == 0, said
     assert said.count(": ready\n") == len(SERVICES)
+
+
+async def what_comes_after_new_code_is_done(installed: Installed) -> None:
+    """The second kind of migrations, while the services of this version are connected."""
+    done = await asyncio.to_thread(installed.node.run, installed.pods["migrate-after"])
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def well(installed: Installed, name: str) -> bool:

@@ -13,7 +13,7 @@ from event_ingest.answers.cursors import read_cursor, write_cursor
 from event_ingest.answers.output import readable
 from event_ingest.answers.paging import cut
 from event_ingest.database import DatabaseAwayError, Fault, fault_of
-from event_ingest.migrating import Migration, MigrationRefusedError, read_migrations, unapplied
+from event_ingest.migrating import Applied, Migration, MigrationRefusedError, read_migrations, unapplied
 from event_ingest.partitions import bounds, partition_name, wanted_days
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import derived_uuid
@@ -96,9 +96,9 @@ def test_a_hole_in_the_numbers_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_was_left_out_is_refused() -> None:
     """What comes before an applied file can't be applied after it."""
     files = [Migration(1, "a", "1"), Migration(2, "b", "2")]
-    assert [migration.number for migration in unapplied(files, {1: files[0].sha256})] == [2]
+    assert [migration.number for migration in unapplied(files, Applied({1: files[0].sha256}, {}))] == [2]
     with pytest.raises(MigrationRefusedError):
-        unapplied(files, {2: files[1].sha256})
+        unapplied(files, Applied({2: files[1].sha256}, {}))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Starting:
         try:
             self._make(place, plan.limits)
             place.label.write_text(plan.project)
-            place.write_secret(place.task, plan.spec.model_dump_json())
+            place.write_secret(place.task, plan.spec.to_json())
             place.write_secret(place.joiner, plan.joiner)
             if plan.previous:
                 place.write_secret(place.offer, plan.previous.model_dump_json())

@@ -52,7 +52,7 @@ def files(plan: SandboxPlan, *, lost: ProgramEnd | None = None, ports: Sequence[
         found["SANDHERD_LOST_FOR_MEMORY"] = "1"
     put = {
         "environment.json": json.dumps(found),
-        "task.json": plan.spec.model_dump_json(),
+        "task.json": plan.spec.to_json(),
         "joiner.creds": plan.joiner,
     }
     if plan.previous:

@@ -1,0 +1,159 @@
+"""The version before beside today's: services of either, workers of either, on one broker and one database."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from event_ingest.upgrading import upgrade
+from sandherd.bus.permissions import SERVICES
+from sandherd.client import Context, Herd
+from sandherd.contracts.requests import DeadLetter
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.postgres import PostgresServer
+from tests.releases import installing
+
+PROGRAMS: Final = Path(installing.__file__).parent
+MODULE: Final = ("-P", "-m", "sandherd_worker.main")
+PATIENCE: Final = 60.0
+
+
+@pytest.fixture(scope="session")
+def old() -> Path:
+    """The Python of the last release."""
+    return installing.last()
+
+
+@pytest.fixture(scope="session")
+def new() -> Iterator[Path]:
+    """The Python of today's worker, whole in one folder as it is in an image."""
+    with TemporaryDirectory(prefix="worker-") as folder:
+        yield installing.todays(Path(folder, "installed"))
+
+
+class Site:
+    """A deployment whose broker and database are upgraded already: that comes before any new code."""
+
+    def __init__(self, broker: Broker, database: str, home: Path) -> None:
+        self.broker, self.database, self.home = broker, database, home
+
+    @asynccontextmanager
+    async def services(self, python: Path, worker: Path) -> AsyncIterator[None]:
+        """All four of this version, whose spawner starts workers of that version."""
+        told = {
+            "worker": [str(worker), *MODULE],
+            "services": {str(service): self._settings(service) for service in SERVICES},
+        }
+        log, running = self.home / "services.log", self.home / "running"
+        running.unlink(missing_ok=True)
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                str(python), "-P", str(PROGRAMS / "services.py"), str(running), stdin=PIPE, stdout=output, stderr=output
+            )
+        try:
+            assert process.stdin
+            process.stdin.write(json.dumps(told).encode() + b"\n")
+            await until(lambda: running.exists() or process.returncode is not None)
+            assert process.returncode is None, log.read_text()[-4000:]
+            yield
+            await asyncio.wait_for(process.communicate(b""), PATIENCE)
+            assert process.returncode == 0, log.read_text()[-4000:]
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+
+    def _settings(self, service: Principal) -> dict[str, str]:
+        told = {
+            "nats_url": self.broker.url,
+            "database_url": self.database,
+            "home": str(self.home),
+            "credentials": str(self.broker.credentials(service)),
+        }
+        return told | ({"identity_dir": str(self.broker.spawner_identity)} if service is Principal.SPAWNER else {})
+
+    @property
+    def context(self) -> Context:
+        """Where a person is."""
+        credentials = self.broker.credentials(Principal.CLIENT)
+        return Context(nats_url=self.broker.url, credentials=credentials, project="default", home=self.home)
+
+    @asynccontextmanager
+    async def operator(self) -> AsyncIterator[Herd]:
+        """Who may look at dead letters."""
+        credentials = self.broker.credentials(Principal.OPERATOR)
+        async with Herd.connect(replace(self.context, credentials=credentials)) as connected:
+            yield connected
+
+    async def dead(self) -> DeadLetter:
+        """The one dead letter, once it is there."""
+        async with self.operator() as operator, asyncio.timeout(PATIENCE):
+            while not (found := (await operator.dead_letters()).letters):
+                await asyncio.sleep(0.05)
+        (letter,) = found
+        return letter
+
+    def end_sandboxes(self) -> None:
+        """What a test that failed has left behind."""
+        for process in psutil.process_iter(["cmdline"]):
+            if any(str(self.home) in word for word in process.info["cmdline"] or ()):
+                with suppress(psutil.Error):
+                    process.kill()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, looking often."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def program(python: Path, *words: str, said: Sequence[Any] = ()) -> list[Any]:
+    """Run a program of this folder's neighbour with a version's Python: JSON lines in, JSON lines out."""
+    process = await asyncio.create_subprocess_exec(
+        str(python), "-P", str(PROGRAMS / words[0]), *words[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    lines = "".join(json.dumps(one) + "\n" for one in said)
+    async with asyncio.timeout(PATIENCE):
+        out, errors = await process.communicate(lines.encode())
+    assert process.returncode == 0, errors.decode()[-4000:]
+    return [json.loads(line) for line in out.decode().splitlines()]
+
+
+@pytest.fixture
+async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
+    """A database with nothing in it."""
+    name = f"empty_{uuid4().hex}"
+    await postgres_server.create_database(name)
+    yield postgres_server.url(name)
+    await postgres_server.drop_database(name)
+
+
+@pytest.fixture
+async def site(herd: Broker, empty: str, own_directory: Path) -> AsyncIterator[Site]:
+    """Provisioned by today's code, with the schema of the first kind alone."""
+    await upgrade(empty, 20, after=False)
+    found = Site(herd, empty, own_directory)
+    yield found
+    found.end_sandboxes()
+
+
+@pytest.fixture
+async def client(site: Site) -> AsyncIterator[Herd]:
+    """A connected client of today's."""
+    async with Herd.connect(site.context) as connected:
+        yield connected
+
+
+NEW: Final = Path(sys.executable)

@@ -1,0 +1,81 @@
+"""docs/upgrade.md on one machine: a herd that the last release made goes on with today's code."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandherd.client import Context, Herd
+from sandherd.contracts.states import TaskState
+from tests.releases.archived import ROOT
+
+PAGE = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
+NEW = Path(sys.executable).parent
+TAKEN_FROM_US = "git pull && make install"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A herd's home; not `tmp_path`, whose parents another pytest closes to the user that Postgres runs as."""
+    directory = Path(tempfile.mkdtemp(prefix="home-"))
+    yield directory
+    run(NEW, directory, "sandherd down")
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def run(programs: Path, home: Path, script: str) -> "subprocess.CompletedProcess[str]":
+    """A line, with the programs of a version."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
+    told = plain | {"SANDHERD_HOME": str(home), "PATH": f"{programs}:{NEW}:{os.environ['PATH']}"}
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    return subprocess.run(command, env=told, cwd=home, capture_output=True, text=True, check=False, timeout=120)
+
+
+def said(done: "subprocess.CompletedProcess[str]") -> str:
+    """What it printed; it went well."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def steps(title: str) -> list[str]:
+    """The commands of a section."""
+    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\$ (.*)$", section, re.MULTILINE)
+
+
+async def say(home: Path, word: str) -> str:
+    """A task, by today's client; gives its name."""
+    async with Herd.connect(Context.resolve(home=home)) as herd:
+        task = await herd.submit("say it", ["echo", word])
+        assert (await herd.wait(task)).state is TaskState.COMPLETED
+        return task
+
+
+async def kept(home: Path, *tasks: str) -> None:
+    """Wait until the history has the end of each of these tasks."""
+    async with Herd.connect(Context.resolve(home=home)) as herd, asyncio.timeout(30):
+        while True:
+            ended = [event.envelope["taskid"] async for event in herd.events(types=["task.completed"])]
+            if sorted(ended) == sorted(tasks):
+                return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(240)
+async def test_a_herd_of_the_last_release_goes_on_with_todays_code(old: Path, home: Path) -> None:
+    """What the page says is done: keys, streams and history of before are there, and work goes on."""
+    down, install, up, doctor = steps("On this machine")
+    assert (down, install) == ("sandherd down", TAKEN_FROM_US)
+    said(await asyncio.to_thread(run, old.parent, home, "sandherd up"))
+    before = await say(home, "before")
+    said(await asyncio.to_thread(run, old.parent, home, down))
+    said(await asyncio.to_thread(run, NEW, home, f"{up} && {doctor}"))
+    behind = await say(home, "behind")
+    await kept(home, before, behind)

@@ -1,0 +1,68 @@
+"""The last release's code is had from a clone: a whole one has it, a shallow one fetches that one commit."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.releases.archived import NoHistoryError, archived, is_behind, is_shallow
+from tests.releases.freezing import KEPT, last_release, release_of, written
+
+AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+
+
+def git(folder: Path, *words: str) -> str:
+    """What it says; it went well."""
+    done = subprocess.run(["git", *AUTHOR, "-C", str(folder), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Path:
+    """A repository in which a file was changed after its release."""
+    place = tmp_path / "origin"
+    place.mkdir()
+    git(place, "init", "-q")
+    for text in ("released", "since"):
+        (place / "libs.txt").write_text(text)
+        git(place, "add", ".")
+        git(place, "commit", "-q", "-m", text)
+    return place
+
+
+def cloned(origin: Path, *how: str) -> Path:
+    """A clone of it, by a way on which no file is shared."""
+    place = origin.with_name(f"clone{len(how)}")
+    git(origin, "clone", "-q", *how, f"file://{origin}", str(place))
+    return place
+
+
+@pytest.mark.parametrize("how", [(), ("--depth", "1")], ids=["whole", "shallow"])
+def test_a_clone_has_the_release_or_fetches_it(origin: Path, how: tuple[str, ...]) -> None:
+    """Both give the file as it was released; the shallow one has been given no more than that commit."""
+    released = git(origin, "rev-parse", "HEAD^")
+    clone = cloned(origin, *how)
+    assert is_shallow(clone) == bool(how)
+    assert dict(archived(released, "libs.txt", root=clone)) == {"libs.txt": b"released"}
+    assert is_shallow(clone) == bool(how)
+
+
+def test_a_shallow_clone_that_can_fetch_nothing_names_the_remedy(origin: Path) -> None:
+    """Its origin is away: the error says what to do once it is there."""
+    released = git(origin, "rev-parse", "HEAD^")
+    clone = cloned(origin, "--depth", "1")
+    shutil.rmtree(origin)
+    with pytest.raises(NoHistoryError, match="git fetch --unshallow"):
+        list(archived(released, "libs.txt", root=clone))
+
+
+def test_the_last_release_is_of_this_history() -> None:
+    """So every whole clone has it; a shallow one can't tell."""
+    assert is_shallow() or is_behind(last_release().commit)
+
+
+def test_what_is_kept_of_the_last_release_is_what_its_commit_has() -> None:
+    """Examples, migrations and version: as `make freeze` puts them down, and edited by nobody."""
+    assert written(release_of(last_release().commit)) == KEPT.read_text()

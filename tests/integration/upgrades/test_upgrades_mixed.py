@@ -1,0 +1,112 @@
+"""One version back: workers and services of the last release and of today, in every mixture, on whole tasks."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import sandherd.contracts
+from sandherd.client import Herd
+from sandherd.client.herd import task_spec
+from sandherd.client.mending import Patience
+from sandherd.contracts.states import MessageState, TaskState
+from sandherd.contracts.subjects import Principal, event_subject
+from tests.integration.upgrades.conftest import NEW, Site
+
+QUICK = Patience(look=0.5, retry=0.05)
+AGENT = """
+import json, os, sys
+with os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w") as events:
+    print(json.dumps({"type": "agent.message", "data": {"content": "hello", "content_length": 5}}), file=events)
+for line in sys.stdin:
+    print("heard: " + line, flush=True)
+    if line.startswith("good night"):
+        break
+"""
+SAID = {"agent.started", "agent.message", "agent.message_injected", "agent.completed", "agent.shutdown"}
+NEWER = Path(sandherd.contracts.__file__).parent / "golden/v1/events/agent.server_ready.json"
+
+
+async def begin(herd: Herd, task: str) -> str:
+    """An agent that listens; gives its sandbox."""
+    async with herd.follow(task=task, fresh=True, patience=QUICK) as following:
+        await herd.submit(task_spec("listen", ["python3", "agent.py"], files={"agent.py": AGENT}), task=task)
+        async for event in following:
+            assert event.type not in {"task.failed", "task.rejected"}, event.data
+            if event.type == "agent.turn_started":
+                break
+    return next(iter(following.sandboxes))
+
+
+async def tell(herd: Herd, sandbox: str, text: str) -> None:
+    """A message that reaches the agent."""
+    assert (await herd.deliver(sandbox, text)).state is MessageState.ACKNOWLEDGED
+
+
+async def look_inside(herd: Herd, sandbox: str) -> None:
+    """A command in the sandbox, which its worker runs."""
+    command = await herd.exec(sandbox, ["cat", "agent.py"])
+    assert b"".join([piece.data async for piece in command.output()]).decode() == AGENT
+
+
+async def settled(herd: Herd, task: str, sandbox: str, heard: Sequence[str]) -> None:
+    """It is done, and all of it is stored, once and in order."""
+    assert (await herd.wait(task)).state is TaskState.COMPLETED
+    following = herd.follow(sandbox=sandbox, patience=QUICK)
+    told = [event async for event in following]
+    assert (told[-1].type, following.whole) == ("sandbox.terminated", True)
+    stored = [event.envelope async for event in herd.events(task=task, source=f"/sandherd/sandbox/{sandbox}")]
+    assert [event["sequence"] for event in stored] == list(range(1, len(stored) + 1))
+    assert {event["type"] for event in stored} >= SAID
+    audit = await herd.audit(sandbox)
+    assert (audit.missing, audit.sources[0].closed) == (0, True)
+    text = "".join([chunk.text async for chunk in herd.output(sandbox, follow=True)])
+    assert [line.removeprefix("heard: ") for line in text.splitlines() if line.startswith("heard: ")] == list(heard)
+    assert task in {view.task for view in (await herd.tasks(past=True)).items}
+
+
+async def whole_task(herd: Herd, task: str) -> None:
+    """From submission to history, with a command and a message on the way."""
+    sandbox = await begin(herd, task)
+    await look_inside(herd, sandbox)
+    await tell(herd, sandbox, "good night")
+    await settled(herd, task, sandbox, ["good night"])
+
+
+async def say_something_newer(site: Site) -> str:
+    """An event of a type that the last release has not, as a worker says it; gives its id."""
+    said = json.loads(NEWER.read_text()) | {"project": "default"}
+    said.pop("taskid")
+    subject = event_subject(said["project"], said["subject"], said["type"])
+    async with site.broker.bus(Principal.WORKER, sandbox=said["subject"]) as bus:
+        await bus.publish(subject, json.dumps(said).encode(), msg_id=said["id"])
+    return str(said["id"])
+
+
+async def test_workers_and_services_of_either_version_work_together(
+    site: Site, client: Herd, old: Path, new: Path
+) -> None:
+    """While services are upgraded and put back, each task is done, and whole in the history.
+
+    One test, as a start of all services costs more than what is then done with them. What a newer worker says that
+    older services don't know is laid aside, and stored when they are upgraded: nothing is lost.
+    """
+    async with site.services(old, worker=new):
+        await whole_task(client, "task-new-worker")
+        newer = await say_something_newer(site)
+        letter = await site.dead()
+        assert (letter.service, letter.reason.code) == ("event-ingest", "unknown_type")
+        first = await begin(client, "task-first")
+        await tell(client, first, "good morning")
+    async with site.services(NEW, worker=old):
+        await look_inside(client, first)
+        await tell(client, first, "good night")
+        await settled(client, "task-first", first, ["good morning", "good night"])
+        await whole_task(client, "task-old-worker")
+        async with site.operator() as operator:
+            assert (await operator.requeue(letter.number)).outcome == "done"
+        assert [event.envelope["id"] async for event in client.events(types=["agent.server_ready"])] == [newer]
+        second = await begin(client, "task-second")
+    async with site.services(old, worker=old):
+        await look_inside(client, second)
+        await tell(client, second, "good night")
+        await settled(client, "task-second", second, ["good night"])

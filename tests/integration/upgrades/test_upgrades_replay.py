@@ -1,0 +1,68 @@
+"""The events of the last release, replayed: through today's event-ingest, to today's client and command."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+
+import pytest
+
+from event_ingest.main import compose
+from sandherd.bus.connection import Bus
+from sandherd.client import Context, Herd, heard
+from sandherd.client.cli.colours import Paint
+from sandherd.client.cli.telling import tell
+from sandherd.contracts.requests import StoredEvent
+from sandherd.contracts.subjects import TABLE, Mood, Principal, event_subject
+from sandherd.stack.broker import Broker
+from tests.releases.freezing import last_release
+
+EVENTS = last_release().of_kind("events")
+PROJECT = "demo"
+
+
+def speaker(subject: str) -> Principal:
+    """Who may say it."""
+    row = next(row for row in TABLE if row.mood is Mood.EVENT and row.match(subject))
+    return next(iter(row.producers))
+
+
+async def say_all(broker: Broker) -> None:
+    """Each event to the letter, by whoever said it then."""
+    buses: dict[tuple[Principal, str], Bus] = {}
+    async with AsyncExitStack() as stack:
+        for event in EVENTS.values():
+            subject = event_subject(event["project"], event["subject"], event["type"])
+            who = speaker(subject)
+            key = who, event["subject"] if who is Principal.WORKER else ""
+            if key not in buses:
+                buses[key] = await stack.enter_async_context(broker.bus(who, project=PROJECT, sandbox=key[1]))
+            await buses[key].publish(subject, json.dumps(event).encode(), msg_id=event["id"])
+
+
+@pytest.fixture
+def context(herd: Broker) -> Context:
+    credentials = herd.credentials(Principal.CLIENT, project=PROJECT)
+    return Context(nats_url=herd.url, credentials=credentials, project=PROJECT, home=herd.home)
+
+
+async def stored(herd: Herd) -> list[StoredEvent]:
+    """What the history gives, once it has all."""
+    async with asyncio.timeout(30):
+        while len(found := [event async for event in herd.events()]) < len(EVENTS):
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def test_every_released_event_is_stored_and_shown(herd: Broker, postgres: str, context: Context) -> None:
+    """None is refused; each is given back as it was; records are made of them; the command has words for them."""
+    async with compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
+        await say_all(herd)
+        async with Herd.connect(context) as client:
+            kept = await stored(client)
+            assert {event.envelope["id"]: event.envelope for event in kept} == {
+                one["id"]: one for one in EVENTS.values()
+            }
+            for event in kept:
+                assert " ".join(tell(heard.kept(event), Paint(on=False)))
+            assert (await client.tasks(past=True)).items
+            assert (await client.sandboxes(past=True)).items
