@@ -1,0 +1,308 @@
+"""A herd is backed up by the commands of docs/backup.md, lost with all that it had, and restored into a fresh stack."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
+
+import pytest
+
+from sandherd.client import Herd
+from sandherd.client.herd import task_spec
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.postgres import PostgresServer, binaries
+from spawner.runtimes.opening import Options, open_runtime
+from tests.e2e.line import SANDHERD
+from tests.integration.operating.herds import answer, context, running, sandherd, until
+
+P = Principal
+PAGE = Path(__file__).parents[3] / "docs" / "backup.md"
+COMPOSE = """#!/bin/sh
+# In place of Docker Compose: what it would run in a container is run here, and what it would start is not.
+echo "$*" >> "$SAID"
+case "$*" in
+  *"tar identity"*) for last; do shift; [ "$last" = identity ] && break; done; shift 2; exec tar -C "$HERD" "$@" ;;
+  *"exec -T postgres"*) shift 4; program=$1; shift 3; exec "$POSTGRES/$program" -U postgres "$@" ;;
+esac
+"""
+
+
+@dataclass
+class Place:
+    """A machine: a broker, a database, and the home of a spawner."""
+
+    broker: Broker
+    database: str
+    home: Path
+    keys: Path
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return sandherd(self.broker, *words, "--identity", str(self.keys), "-o", "json")
+
+    async def end_sandboxes(self) -> None:
+        runtime = await open_runtime(Options(root=self.home / "sandboxes", aside=self.home / "kept", isolation="none"))
+        for seen in await runtime.find_all():
+            await runtime.remove(seen.unit)
+        await runtime.close()
+
+
+@asynccontextmanager
+async def place(server: PostgresServer, keys: Path | None = None) -> AsyncIterator[Place]:
+    """A fresh one, with an empty database; with `keys`, the broker is of that identity."""
+    folder, name = Path(tempfile.mkdtemp(prefix="place-")), f"test_{uuid4().hex}"
+    if keys:
+        shutil.copytree(keys, folder / "broker/identity")
+    broker = Broker(folder / "broker")
+    await server.create_database(name)
+    found = Place(broker, server.url(name), folder / "home", folder / "broker/identity")
+    try:
+        await broker.start()
+        yield found
+    finally:
+        await found.end_sandboxes()
+        await broker.kill()
+        await server.drop_database(name)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Seen:
+    """What a herd says of itself: its history, its tasks as they live, and whether anything is missing."""
+
+    events: list[dict[str, Any]]
+    past: list[dict[str, Any]]
+    live: dict[str, TaskView]
+    missing: int
+
+
+async def seen(herd: Herd) -> Seen:
+    events = [event.model_dump(mode="json") async for event in herd.events()]
+    past = [view.model_dump(mode="json") for view in (await herd.tasks(past=True)).items]
+    live = {view.task: view for view in (await herd.tasks()).items}
+    return Seen(events, past, live, (await herd.audit()).missing)
+
+
+@pytest.fixture
+async def kept(own_directory: Path) -> Path:
+    return own_directory
+
+
+@pytest.mark.timeout(240)
+async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: PostgresServer, kept: Path) -> None:
+    """A task is done, one works and one waits for it. All is lost: broker, database, sandboxes.
+
+    In a fresh stack the history and the live state are as they were, to the letter. The one at work is tried again, as
+    its sandbox is gone; then the one that waited is done. Nothing is missing, and nothing is there twice.
+    """
+    go = kept / "go"
+    async with place(postgres_server) as first:
+        async with (
+            running(first.broker, first.database, first.home, isolation="none", max_attempts=3),
+            Herd.connect(context(first.broker)) as herd,
+        ):
+            await works(herd, go)
+            before = await settled(herd)
+        await is_backed_up(first, kept)
+    async with place(postgres_server, kept / "herd/identity") as second:
+        await is_restored(second, kept)
+        async with (
+            running(second.broker, second.database, second.home, isolation="none", max_attempts=3),
+            Herd.connect(context(second.broker)) as herd,
+        ):
+            await is_as_before(herd, before)
+            go.touch()
+            await goes_on(herd, before)
+
+
+async def works(herd: Herd, go: Path) -> None:
+    """Three tasks: one is done, one waits for a file, and one for that one."""
+    await herd.submit("say it", ["/bin/sh", "-c", "echo done"], task="task-done")
+    waits = ["/bin/sh", "-c", f"while [ ! -e {go} ]; do sleep 0.2; done"]
+    await herd.submit(task_spec("wait for it", waits), task="task-at-work")
+    await herd.submit(task_spec("after it", ["true"], depends_on=["task-at-work"]), task="task-waiting")
+    assert (await herd.wait("task-done")).state == "completed"
+
+
+async def settled(herd: Herd) -> Seen:
+    """What is so when everything said is stored, and nothing more is said for now."""
+
+    async def look() -> Seen | None:
+        found = await seen(herd)
+        states = {name: view.state for name, view in found.live.items()}
+        wanted = {"task-done": "completed", "task-at-work": "running", "task-waiting": "pending"}
+        ended = any(event["envelope"]["type"] == "sandbox.terminated" for event in found.events)
+        whole = (await herd.audit()).unstored == 0 and found.events == (await seen(herd)).events
+        return found if states == wanted and ended and whole else None
+
+    found: Seen = await until(look)
+    return found
+
+
+async def is_backed_up(first: Place, kept: Path) -> None:
+    """As docs/backup.md says: the keys, the streams, the history."""
+    said = await followed("Make one", first, kept)
+    assert said[0] == "compose stop spawner event-ingest monitor message-relay"
+    for folder in ("monday", "monday/streams", "herd"):
+        assert (kept / folder).stat().st_mode & 0o777 == 0o700
+    readable = [file for file in (kept / "monday/streams").iterdir() if file.stat().st_mode & 0o077]
+    assert readable == []
+
+
+async def is_restored(second: Place, kept: Path) -> None:
+    said = await followed("Restore it", second, kept, until="docker compose up -d\n")
+    assert "compose up -d nats postgres" in said
+    again = await asyncio.to_thread(second.command, "restore", str(kept / "monday/streams"))
+    states = {row["stream"]: row["state"] for row in answer(again)}
+    assert states["EVENTS"] == states["KV_tasks"] == "as it was"
+
+
+async def followed(title: str, at: Place, folder: Path, until: str = "") -> list[str]:
+    """Run the first commands below a heading of the page there. Returns what Compose was told."""
+    section = PAGE.read_text().partition(f"## {title}\n")[2]
+    block = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[0]
+    lines = [line.removeprefix("$ ") for line in block.splitlines(keepends=True)]
+    programs, said = folder / "programs", folder / "said"
+    programs.mkdir(exist_ok=True)
+    (programs / "docker").write_text(COMPOSE)
+    (programs / "docker").chmod(0o755)
+    said.write_text("")
+    database, _, sockets = at.database.partition("@/")[2].partition("?host=")
+    told = {
+        **os.environ,
+        "PATH": f"{programs}:{SANDHERD.parent}:{os.environ['PATH']}",
+        "HERD": str(at.broker.home),
+        "SAID": str(said),
+        "POSTGRES": str(binaries()),
+        "PGHOST": unquote(sockets),
+        "NATS_URL": at.broker.url,
+        "SANDHERD_HOME": str(folder / "nowhere"),
+    }
+    # Its database has a name of its own, as tests share one server.
+    script = "set -eu\n" + "".join(lines[: lines.index(until)] if until else lines)
+    script = re.sub(r"(?<= )sandherd(?= [<>])", database, script)
+    done = await asyncio.to_thread(
+        subprocess.run, ["bash", "-c", script], cwd=folder, env=told, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return said.read_text().splitlines()
+
+
+def postgres(program: str, *words: str) -> None:
+    done = subprocess.run([binaries() / program, *words], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+async def is_as_before(herd: Herd, before: Seen) -> None:
+    events = [event.model_dump(mode="json") async for event in herd.events()]
+    assert events[: len(before.events)] == before.events
+    past = {view.task: view.model_dump(mode="json") for view in (await herd.tasks(past=True)).items}
+    live = {view.task: view for view in (await herd.tasks()).items}
+    assert live.keys() == before.live.keys() == past.keys()
+    for task in ("task-done", "task-waiting"):
+        assert live[task] == before.live[task]
+        assert past[task] in before.past
+
+
+async def goes_on(herd: Herd, before: Seen) -> None:
+    for task, attempt in (("task-at-work", 2), ("task-waiting", 1)):
+        view = await asyncio.wait_for(herd.wait(task), 60)
+        assert (view.state, view.attempt) == ("completed", attempt), view
+
+    async def stored() -> bool:
+        return (await herd.audit()).unstored == 0
+
+    await until(stored)
+    audit = await herd.audit()
+    assert (audit.missing, audit.conflicts, audit.dead) == (0, 0, 0), audit
+    ids = [event.envelope["id"] async for event in herd.events()]
+    assert len(ids) == len(set(ids)) > len(before.events)
+    again = [event.model_dump(mode="json") async for event in herd.events()]
+    assert sum(event["envelope"]["subject"] == "task-done" for event in again) == sum(
+        event["envelope"]["subject"] == "task-done" for event in before.events
+    )
+
+
+async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_server: PostgresServer, kept: Path) -> None:
+    """Postgres alone is lost, and its dump is of before: `replay` brings what the broker has, each event once."""
+    async with place(postgres_server) as herds:
+        async with (
+            running(herds.broker, herds.database, herds.home, isolation="none"),
+            Herd.connect(context(herds.broker)) as herd,
+        ):
+            await herd.submit("one", ["true"], task="task-one")
+            await herd.wait("task-one")
+            postgres("pg_dump", "--format=custom", f"--file={kept / 'history.dump'}", herds.database)
+            await herd.submit("two", ["true"], task="task-two")
+            await herd.wait("task-two")
+            before = await all_stored(herd)
+        name = herds.database.partition("@/")[2].partition("?")[0]
+        await postgres_server.drop_database(name)
+        await postgres_server.create_database(name)
+        postgres("pg_restore", "--exit-on-error", f"--dbname={herds.database}", str(kept / "history.dump"))
+        done = await asyncio.to_thread(herds.command, "replay")
+        assert answer(done)["events"] >= len(before)
+        async with (
+            running(herds.broker, herds.database, herds.home, isolation="none"),
+            Herd.connect(context(herds.broker)) as herd,
+        ):
+            assert await all_stored(herd) == before
+            assert (await herd.audit()).missing == 0
+
+
+async def all_stored(herd: Herd) -> list[dict[str, Any]]:
+    async def stored() -> list[dict[str, Any]] | None:
+        events = [event.model_dump(mode="json") async for event in herd.events()]
+        ended = sum(event["envelope"]["type"] == "sandbox.terminated" for event in events)
+        return events if (await herd.audit()).unstored == 0 and ended == 2 else None
+
+    found: list[dict[str, Any]] = await until(stored)
+    return found
+
+
+async def test_a_backup_is_refused_where_it_would_not_be_whole(
+    herd: Broker, postgres: str, tmp_path: Path, kept: Path
+) -> None:
+    """While services work, into a folder that is there, without the keys: one line, and nothing was written."""
+    keys = str(herd.home / "identity")
+    async with running(herd, postgres, tmp_path / "home"):
+
+        async def refused() -> bool:
+            done = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "one"), "--identity", keys)
+            shutil.rmtree(kept / "one", ignore_errors=True)
+            return done.returncode == 1 and "still at work" in done.stderr
+
+        await until(refused)
+    there = await asyncio.to_thread(sandherd, herd, "backup", str(kept), "--identity", keys)
+    keyless = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", str(tmp_path))
+    for done, says in ((there, "is there already"), (keyless, "keys of a herd")):
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert says in done.stderr
+
+
+async def test_nothing_is_restored_over_anything(herd: Broker, kept: Path) -> None:
+    """A broker that holds other things is left as it is, and so is one for which a file of the backup is broken."""
+    keys = str(herd.home / "identity")
+    saved = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "b"), "--identity", keys)
+    assert saved.returncode == 0, saved.stderr
+    async with herd.bus(P.SPAWNER) as bus:
+        await bus.js.publish("$KV.tasks.p1.task-1", b"{}")
+    other = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
+    assert other.returncode == 1
+    assert "KV_tasks holds 1 messages" in other.stderr
+    (kept / "b/EVENTS.snapshot").write_bytes(b"cut off")
+    broken = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
+    assert broken.returncode == 1
+    assert "EVENTS.snapshot is not what was written" in broken.stderr
+    async with herd.provisioner() as jetstream:
+        assert (await jetstream.stream_info("KV_tasks")).state.messages == 1
