@@ -54,8 +54,9 @@ async def _written(bus: Bus, stream: str, pieces: "asyncio.Queue[Msg]", path: Pa
                 return digest.hexdigest()
             file.write(piece.data)
             digest.update(piece.data)
-            # So many pieces are on their way at once; the next comes when one is said to have come.
-            await bus.client.publish(piece.reply, b"")
+            # A few are on their way at once; the next comes when one is said to have come. The last asks for nothing.
+            if piece.reply:
+                await bus.client.publish(piece.reply, b"")
 
 
 async def restore(bus: Bus, stream: str, path: Path, told: Mapping[str, Any]) -> None:

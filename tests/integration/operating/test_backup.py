@@ -86,10 +86,15 @@ class Seen:
     missing: int
 
 
+def timeless(view: TaskView) -> TaskView:
+    """Without its score, which grows while it waits, and how the task stands that it waits for."""
+    return view.model_copy(update={"score": None, "waits_for": None})
+
+
 async def seen(herd: Herd) -> Seen:
     events = [event.model_dump(mode="json") async for event in herd.events()]
     past = [view.model_dump(mode="json") for view in (await herd.tasks(past=True)).items]
-    live = {view.task: view for view in (await herd.tasks()).items}
+    live = {view.task: timeless(view) for view in (await herd.tasks()).items}
     return Seen(events, past, live, (await herd.audit()).missing)
 
 
@@ -172,7 +177,8 @@ async def followed(title: str, at: Place, folder: Path, until: str = "") -> list
     section = PAGE.read_text().partition(f"## {title}\n")[2]
     block = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[0]
     lines = [line.removeprefix("$ ") for line in block.splitlines(keepends=True)]
-    programs, said = folder / "programs", folder / "said"
+    programs, said, volume = folder / "programs", folder / "said", at.home.parent / "volume"
+    shutil.copytree(at.keys, volume / "identity")
     programs.mkdir(exist_ok=True)
     (programs / "docker").write_text(COMPOSE)
     (programs / "docker").chmod(0o755)
@@ -181,7 +187,7 @@ async def followed(title: str, at: Place, folder: Path, until: str = "") -> list
     told = {
         **os.environ,
         "PATH": f"{programs}:{SANDHERD.parent}:{os.environ['PATH']}",
-        "HERD": str(at.broker.home),
+        "HERD": str(volume),
         "SAID": str(said),
         "POSTGRES": str(binaries()),
         "PGHOST": unquote(sockets),
@@ -204,10 +210,15 @@ def postgres(program: str, *words: str) -> None:
 
 
 async def is_as_before(herd: Herd, before: Seen) -> None:
+    async def known() -> bool:
+        """The spawner answers as soon as it runs, and knows its records when it is ready."""
+        return len((await herd.tasks()).items) == len(before.live)
+
+    await until(known)
     events = [event.model_dump(mode="json") async for event in herd.events()]
     assert events[: len(before.events)] == before.events
     past = {view.task: view.model_dump(mode="json") for view in (await herd.tasks(past=True)).items}
-    live = {view.task: view for view in (await herd.tasks()).items}
+    live = {view.task: timeless(view) for view in (await herd.tasks()).items}
     assert live.keys() == before.live.keys() == past.keys()
     for task in ("task-done", "task-waiting"):
         assert live[task] == before.live[task]

@@ -168,7 +168,7 @@ async def test_what_waits_and_is_not_handled_is_named(
         async with herd.bus(P.WORKER, project=PROJECT, sandbox="sbx-1") as bus:
             said = wrap(
                 AgentMessage(content="hello", content_length=5), "agent.message", source="/sandherd/sandbox/sbx-1",
-                sequence=1, project=PROJECT, subject="sbx-1", time=datetime.now(UTC),
+                sequence=1, project=PROJECT, subject="sbx-1", time=datetime.now(UTC), sandboxid="sbx-1",
             )  # fmt: skip
             await bus.publish_event(said)
 
@@ -195,7 +195,7 @@ async def test_a_credential_that_ran_out_is_named(herd: Broker, tmp_path: Path) 
     found = {row["check"]: row for row in answer(done)}
     assert done.returncode == 1
     assert "expired at" in found["credential"]["found"]
-    assert "lets nobody in" in found["broker"]["found"]
+    assert "which ran out at" in found["broker"]["found"]
     assert all(row["remedy"] for row in found.values() if row["state"] == "wrong")
 
 
