@@ -24,6 +24,7 @@ from sandherd.stack.control import down, up
 from tests.bench import (
     delivery,
     emitting,
+    idling,
     losing,
     queueing,
     runtimes,
@@ -149,12 +150,20 @@ async def of_the_cluster() -> dict[str, Figure]:
     }  # fmt: skip
 
 
+async def of_idling() -> dict[str, Figure]:
+    """What is taken of a machine on which nobody has anything to do."""
+    async with stack() as (herd, home):
+        return await idling.figures(herd, home)
+
+
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
-    from tests.bench import ingest, telemetry
+    from tests.bench import ingest, room, telemetry
 
     return (
-        await ingest.figures(rate, latency)
+        await of_idling()
+        | await ingest.figures(rate, latency)
+        | await room.figures()
         | await telemetry.figures(rate)
         | await of_the_worker()
         | await of_the_runtimes()

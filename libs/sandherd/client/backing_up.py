@@ -8,6 +8,7 @@ What is left out are the leases: they run out within seconds, and are nobody's a
 
 import hashlib
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
@@ -56,19 +57,28 @@ Stated = tuple[str, str]
 
 async def back_up(context: Context, keys: Path, folder: Path) -> list[Stated]:
     """Take every stream and bucket. The folder is made, and must not be there. Raises `HerdError`."""
-    with _told(folder):
-        folder.mkdir(parents=True, mode=0o700)
     async with _keeping(context, keys) as bus:
         await _refuse_if_running(bus)
-        held = {name: await save(bus, name, folder / f"{name}.snapshot") for name in _names()}
-        book = {
-            "format": FORMAT,
-            "version": version("sandherd"),
-            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "streams": held,
-        }
-        write_secret(folder / BOOK, json.dumps(book, indent=1) + "\n")
+        with _told(folder):
+            folder.mkdir(parents=True, mode=0o700)
+        try:
+            held = await _take(bus, folder)
+        except BaseException:  # raised again: half a backup is worse than none
+            shutil.rmtree(folder)
+            raise
     return [(name, _said(one["state"])) for name, one in held.items()]
+
+
+async def _take(bus: Bus, folder: Path) -> dict[str, dict[str, Any]]:
+    held = {name: await save(bus, name, folder / f"{name}.snapshot") for name in _names()}
+    book = {
+        "format": FORMAT,
+        "version": version("sandherd"),
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "streams": held,
+    }
+    write_secret(folder / BOOK, json.dumps(book, indent=1) + "\n")
+    return held
 
 
 async def bring_back(context: Context, keys: Path, folder: Path, replicas: int | None) -> list[Stated]:
@@ -167,14 +177,14 @@ async def _keeping(context: Context, keys: Path) -> AsyncIterator[Bus]:
     try:
         async with Bus.open(context.nats_url, name=PROVISIONER, identity=voice, inbox=INBOX, patience=10) as bus:
             yield bus
-    except (SnapshotFailedError, ProvisionError) as error:
-        raise HerdError.of(Code.REFUSED, str(error), remedy="see the broker's log") from None
     except (BusError, nats.errors.Error, JetStreamError, TimeoutError) as error:
         raise NotReachedError.of(
             Code.UNAVAILABLE,
             str(error) or repr(error),
             remedy="see that the broker runs at NATS_URL, and was started with the identity of --identity",
         ) from None
+    except (SnapshotFailedError, ProvisionError, OSError) as error:
+        raise HerdError.of(Code.REFUSED, str(error), remedy="see the broker's log") from None
 
 
 @contextmanager

@@ -284,21 +284,25 @@ async def all_stored(herd: Herd) -> list[dict[str, Any]]:
 async def test_a_backup_is_refused_where_it_would_not_be_whole(
     herd: Broker, postgres: str, tmp_path: Path, kept: Path
 ) -> None:
-    """While services work, into a folder that is there, without the keys: one line, and nothing was written."""
+    """While services work, where a folder is, without keys or a stream: one line, and nothing is left of it."""
     keys = str(herd.home / "identity")
     async with running(herd, postgres, tmp_path / "home"):
 
         async def refused() -> bool:
             done = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "one"), "--identity", keys)
-            shutil.rmtree(kept / "one", ignore_errors=True)
+            shutil.rmtree(kept / "one", ignore_errors=True)  # one that was made before the services were bound
             return done.returncode == 1 and "still at work" in done.stderr
 
         await until(refused)
     there = await asyncio.to_thread(sandherd, herd, "backup", str(kept), "--identity", keys)
     keyless = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", str(tmp_path))
-    for done, says in ((there, "is there already"), (keyless, "keys of a herd")):
+    async with herd.provisioner() as jetstream:
+        await jetstream.delete_stream("DEAD")
+    gone = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", keys)
+    for done, says in ((there, "is there already"), (keyless, "keys of a herd"), (gone, "stream DEAD: ")):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         assert says in done.stderr
+    assert not (kept / "two").exists()
 
 
 async def test_nothing_is_restored_over_anything(herd: Broker, kept: Path) -> None:

@@ -31,6 +31,20 @@ ALWAYS = {
 }  # fmt: skip
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "README.md"
+
+
+def test_every_check_is_on_the_page() -> None:
+    """The table of docs/README.md has what doctor always looks at, and what it tells only where there is something."""
+    rows = PAGE.read_text().partition("## Is it well?")[2].splitlines()
+    cells = [row.split("|")[1] for row in rows if row.startswith("| `")]
+    shown = {name.strip("` ") for cell in cells for name in cell.split(",")}
+    families = {name.removesuffix(" …") for name in shown if name.endswith(" …")}
+    plain = {name for name in ALWAYS if not any(name.startswith(f"{family} ") for family in families)}
+    assert plain | {"versions", "service credential", "unsaid"} == {name for name in shown if not name.endswith(" …")}
+    assert families == {"server", "runtime", "lag"}
+
+
 async def look(where: Context) -> dict[str, Check]:
     """What doctor finds, by check. Whatever is not well has a remedy."""
     found = await examine(where, datetime.now(UTC))
