@@ -81,8 +81,13 @@ docs: install ## Write the documents that are made from the code.
 # Twice as many at once as there are cores: most of what is tested waits for other processes.
 AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
 .PHONY: test
-test: toolchains engines check ## All tests: what CI runs.
+test: toolchains engines collected check ## All tests: what CI runs.
 	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup tests
+
+# Compiles all that tests import, beside the checks: else each of the processes that run tests would do it for itself.
+.PHONY: collected
+collected: install
+	@mkdir -p build; $(BIN)/pytest --collect-only -q -n0 tests >build/collected.log 2>&1 &
 
 # Begun before the checks, as it mostly waits for the network; a test that needs one waits for it, or tries itself.
 .PHONY: toolchains

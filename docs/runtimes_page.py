@@ -13,7 +13,8 @@ from spawner.runtimes.remote.provider import Remote
 
 BOXES: Final[dict[str, tuple[str, Abilities]]] = {
     Engine.name: ("a container of a Docker Engine", Engine.abilities),
-    Cloud.name: ("a sandbox of Daytona's", Cloud.abilities),
+    Cloud.name: ("a sandbox of Daytona's, of an image", Cloud.abilities),
+    f"{Cloud.name}, with a snapshot": ("a sandbox of Daytona's, of that snapshot", Cloud.of_snapshots),
     Remote.name: ("a runtime of OpenHands' Runtime API", Remote.abilities),
     Pods.name: ("a pod of a Kubernetes cluster, or a `Sandbox` of agents.x-k8s.io", Pods.abilities),
 }
@@ -61,7 +62,7 @@ A sandbox elsewhere finds the broker by `SANDHERD_SANDBOX_NATS_URL`.
 """
 ABLE: Final = """## What each can do
 
-Where there is no mark the command is refused, with a text that says so.
+Where there is no mark the command is refused, with a text that says so; memory and processes are not held then.
 """
 PORTS: Final = """Which ports are reached, by whom, and what has to be shown on the way there:
 
@@ -90,20 +91,31 @@ Whatever a provider says is one of these. In the events of a task it stands as `
 NOTES: Final = """## Docker
 
 A container gets no capabilities, no new privileges, a user of its own, a root that can't be written to, and limits of
-memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Images with
-the worker start at once; for others the worker is brought to the engine once, as a volume that all containers read.
+memory, processes and open files. `/sandherd` is a volume with the sandbox's name, which is removed with it. Its files,
+the credential among them, come over its standard input as it starts: they are in no variable, argument, label or log.
+
+Containers are not made of the image itself, but of one with the tag `sandherd-ready:…` that the spawner makes of it
+once at each engine: it adds the sandbox's empty folders, and the worker if the image lacks it. The image can be removed
+by its name all the same; what no container needs any more goes with `docker image prune --all`.
+
+What a profile mounts is as it is on the host. A volume that the engine has just made belongs to root, and a sandbox can
+only read it: give it to the sandboxes' user (1000, or what `SANDHERD_DOCKER_USER` says) before.
 
 A container outlives its spawner and the whole stack: the next one finds it and goes on with it. `sandherd down` ends
 it in order and leaves it at the engine, stopped; the next `up` takes in what it said, and then removes it.
 
-A container outlives a restart of the engine only if the engine is set to that (`live-restore`); otherwise its worker
-has said that it was stopped, or is started again there to say what is left. What was removed by a stranger is lost.
+An engine that is stopped, or crashes, takes its containers along. The attempt fails as `stopped` where the worker could
+still say so, else as `worker_lost`: it is said by another worker once the engine runs again, and the next attempt does
+the task. What is wanted while the engine is away is made once it is back. A container that a stranger removes is made
+anew of its volume, to say what is left; with its volume it is `sandbox_lost`. `live-restore` was not tested.
 
 ## Daytona
 
 A sandbox's name and label are ours, so that one whose creation was never answered is found again. A snapshot that is
-not active is refused by its name. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does not count what runs in
-the background as activity. That a program has ended it tells nobody: it is looked for every
+not active is refused by its name. A snapshot's memory and cores are its own: a sandbox of one is not held to the memory
+that its spec asks for, and asking for cores is refused. With `SANDHERD_DAYTONA_SNAPSHOT` the runtime says so, though a
+spec that names an image gets its memory, in whole GiB. `SANDHERD_DAYTONA_AUTO_STOP` is 0 by default, as Daytona does
+not count what runs in the background as activity. That a program has ended it tells nobody: it is looked for every
 `SANDHERD_DAYTONA_LOOK_INTERVAL` seconds.
 
 What Daytona wants to be shown at a port is one token for all ports of a sandbox, its own toolbox's among them: whoever

@@ -1,6 +1,7 @@
 """What every test may ask for: a real broker of its own (`herd`) and a real database of its own (`postgres`)."""
 
 import asyncio
+import gc
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +27,12 @@ TEMPLATE = "template_history"
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
     """Who runs what, where many run tests at once."""
     return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded stays until the end: the collector of garbage need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -1,8 +1,14 @@
-"""The SDKs of agents in the image of a double's boxes: a stand-in for one, and how a box gets to see it."""
+"""What the image of a double's boxes has: SDKs of agents, a stand-in for one, and the worker; how a box sees them."""
 
+import io
 import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from sandherd.bundle import WORKER, bundle
 from tests.doubles.remote import agent_server
 
 _PYTHON = '#!/bin/sh\nshift 3\nexec python3 -I -S "$(dirname "$0")/../agent_server.py" "$@"\n'
@@ -20,6 +26,26 @@ def laid(folder: Path) -> Path:
     return folder
 
 
-def shown(folder: Path | None) -> list[str]:
-    """What bubblewrap is told, so that a box has them where its image's variable says."""
-    return ["--ro-bind", str(folder), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE] if folder else []
+@dataclass
+class Contents:
+    """What an image has beside an operating system."""
+
+    toolchains: Path | None = None
+    worker: Path | None = None
+    """As `sandherd image build` puts it there. Without it, it is brought to each box."""
+
+    def shown(self) -> list[str]:
+        """What bubblewrap is told, so that a box has all of it, the SDKs where its image's variable says."""
+        told = ["--ro-bind", str(self.worker), WORKER] if self.worker else []
+        if self.toolchains:
+            told += ["--ro-bind", str(self.toolchains), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE]
+        return told
+
+
+def with_worker(folder: Path) -> Path:
+    """The worker in a folder, as it is in an image."""
+    with tarfile.open(fileobj=io.BytesIO(bundle())) as archive:
+        archive.extractall(folder, filter="data")
+    compiling = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder / "lib")]
+    subprocess.run(compiling, check=True, capture_output=True)
+    return folder

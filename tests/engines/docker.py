@@ -28,6 +28,8 @@ _IPTABLES = (
     "iptables", "libip4tc2", "libip6tc2", "libxtables12", "libnetfilter-conntrack3", "libnfnetlink0", "libnftnl11",
     "libmnl0",
 )  # fmt: skip
+_BESIDE = ("docker-registry", "busybox-static")
+"""What tests of images need beside an engine."""
 _FAST = ("/dev/shm",)
 _INCLUDED = "python3,git,procps"
 
@@ -212,5 +214,5 @@ async def _import(docker: Docker, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    unpacked(*_PACKAGES, *_IPTABLES)
+    unpacked(*_PACKAGES, *_IPTABLES, *_BESIDE)
     base()

@@ -18,6 +18,7 @@ from aiohttp import web
 from spawner.runtimes import cgroups
 from tests.doubles.daytona.answers import ApiError, checked, now
 from tests.doubles.daytona.machine import Machine
+from tests.doubles.toolchains import Contents
 
 KEY = "dtn_0f5c1d6b7a8e4f3c9d2b1a0e5f6c7d8b"
 SNAPSHOT = "sandherd-base"
@@ -74,8 +75,8 @@ class Double:
     error_reasons: list[str] = field(default_factory=list)
     """Why the next sandboxes come into state `error` instead of being started."""
     can_pause: bool = True
-    toolchains: Path | None = None
-    """Where the image of its boxes has the SDKs of agents."""
+    image: Contents = field(default_factory=Contents)
+    """Of its boxes."""
     page: int = 100
     """How many sandboxes come at once, at the most."""
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -158,7 +159,7 @@ class Double:
         memory = wanted.get("memory") or _MEMORY_GIB
         shown = self._shown(name, wanted, image, memory)
         machine = Machine(shown["id"], self.folder, self.groups, shown["env"], memory)
-        machine.toolchains = self.toolchains
+        machine.image = self.image
         self._made.append(machine)
         held = self.held[shown["id"]] = Held(checked("Sandbox", shown), machine)
         await self._tell(held, "sandbox.created", "")

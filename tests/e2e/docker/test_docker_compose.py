@@ -167,33 +167,13 @@ async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: D
     for service in SERVICES:
         container = await shown(docker, compose, service)
         assert container["HostConfig"]["ReadonlyRootfs"]
-        words = (
-            "exec",
-            "-T",
-            service,
-            "/bin/sh",
-            "-c",
-            "id -u; cd /run; find sandherd* -type f | sort; ls /herd/creds/*",
-        )
-        said = compose.said(*words).split()
-        assert said.pop(0) == "10001"
-        seen[service] = {word for word in said if "/" in word and not word.endswith(":")}
-    keys = {
-        f"sandherd-keys/{name}"
-        for name in ("account.json", "claims.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
-    }
+        look = "id -u; find /run/sandherd* /herd -type f"
+        user, *seen[service] = compose.said("exec", "-T", service, "/bin/sh", "-c", look).split()
+        assert user == "10001"
+    names = ("account.json", "claims.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
+    keys = {f"/run/sandherd-keys/{name}" for name in names}
     for service in SERVICES:
-        assert seen[service] == {"sandherd/nats.creds"} | (keys if service == "spawner" else set())
-
-
-async def test_a_service_that_is_told_to_end_does_so_in_order(docker: Docker, compose: Compose) -> None:
-    """SIGTERM goes past the init to the service, which ends by itself, with status 0, before anybody kills it."""
-    compose.said("stop", "--timeout", "30", *SERVICES)
-    for service in SERVICES:
-        state = (await shown(docker, compose, service))["State"]
-        assert (state["ExitCode"], state["OOMKilled"]) == (0, False), service
-    compose.said("start", *SERVICES)
-    await until_healthy(docker, compose)
+        assert set(seen[service]) == {"/run/sandherd/nats.creds"} | (keys if service == "spawner" else set())
 
 
 async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker, compose: Compose) -> None:
@@ -205,3 +185,11 @@ async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker, com
     assert "broker: no connection" in last["Output"]
     compose.said("start", "nats")
     await until_healthy(docker, compose)
+
+
+async def test_a_service_that_is_told_to_end_does_so_in_order(docker: Docker, compose: Compose) -> None:
+    """SIGTERM goes past the init to the service, which ends by itself, with status 0, before anybody kills it."""
+    compose.said("stop", "--timeout", "30", *SERVICES)
+    for service in SERVICES:
+        state = (await shown(docker, compose, service))["State"]
+        assert (state["ExitCode"], state["OOMKilled"]) == (0, False), service

@@ -1,19 +1,30 @@
 """Images with the worker in them, built for real: on a real engine, by Docker's own command."""
 
 import asyncio
+import io
 import json
 import os
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from aiodocker import DockerError
 
 from sandherd.contracts.failures import ErrorType
+from spawner.runtimes.commands import Command
+from spawner.runtimes.docker.containers import Kind
+from spawner.runtimes.docker.engine import Engine as Provider
 from tests.e2e.docker.conftest import HOLD
 from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE
+from tests.engines.packages import unpacked
+from tests.engines.registry import Registry
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 LARGEST = 60_000_000
+BUSYBOX = "/usr/bin/busybox"
 
 
 async def build(dockered: Any, *words: str) -> tuple[int, str, str]:
@@ -53,6 +64,63 @@ async def test_a_task_runs_in_an_image_that_was_built(dockered: Any) -> None:
     await dockered.whole(sandbox)
 
 
+async def test_what_was_pushed_is_pulled_elsewhere_and_used(dockered: Any) -> None:
+    """To a real registry: taken off this engine and pulled from there it is the same image, and a task runs in it."""
+    with Registry() as registry:
+        tag = f"{registry.host}/team/agents:7"
+        status, out, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--push")
+        assert status == 0, err
+        assert json.loads(out)["pushed"] is True
+        built = await dockered.docker.images.inspect(tag)
+        await dockered.docker.images.delete(tag, force=True)
+        with pytest.raises(DockerError):
+            await dockered.docker.images.inspect(tag)
+        await dockered.docker.images.pull(tag)
+        pulled = await dockered.docker.images.inspect(tag)
+        assert (pulled["Id"], pulled["RootFS"]) == (built["Id"], built["RootFS"])
+        view = await dockered.ended(await dockered.submit("echo from afar", image=tag))
+        assert view.state == "completed", view.error
+        await dockered.whole(view.sandbox)
+        # What a sandbox's image was made of can still be taken away by its name.
+        await dockered.docker.images.delete(tag)
+
+
+async def test_a_registry_that_is_away_is_said(dockered: Any) -> None:
+    """What was built is there all the same, and the command says that it was not pushed."""
+    with Registry() as registry:
+        host = registry.host
+    tag = f"{host}/team/agents:8"
+    status, out, err = await build(dockered, "--base", IMAGE, "--tag", tag, "--push")
+    assert (status, out) == (1, "")
+    assert "can't be pushed" in err
+    await dockered.docker.images.delete(tag)
+
+
+async def test_an_image_whose_shell_and_tools_are_busybox_is_built_on_and_used(dockered: Any) -> None:
+    """As Alpine's are: all that is run in an image or a container of ours by a shell needs no more than they can."""
+    await with_busybox(dockered, "sandherd-test-busybox:1")
+    tag = "sandherd-test-agents:9"
+    status, _, err = await build(dockered, "--base", "sandherd-test-busybox:1", "--tag", tag)
+    assert status == 0, err
+    task = await dockered.submit(f"{HOLD}; echo done > result", image=tag, files={"given": "one\n"})
+    sandbox = await dockered.began(task)
+    found = await dockered.sh(sandbox, "for one in sh tar head timeout; do readlink -f $(which $one); done")
+    assert found.split() == [BUSYBOX] * 4
+    engine = Provider(dockered.docker, Kind(tag))
+    ran = await engine.run(sandbox, Command(argv=["sh", "-c", "cat given; exit 3"]))
+    assert (ran.code, ran.out) == (3, b"one\n")
+    assert (await engine.run(sandbox, Command(argv=["sleep", "4711"], seconds=0.5))).timed_out
+    await dockered.sh(sandbox, "touch /sandherd/work/go")
+    view = await dockered.ended(task)
+    assert view.state == "completed", view.error
+    edited = [event["data"]["file_path"] for event in await dockered.events(task, "agent.file_edited")]
+    assert "result" in edited
+    await dockered.whole(sandbox)
+    brought = await dockered.ended(await dockered.submit("true", image="sandherd-test-busybox:1"))
+    assert brought.state == "completed", brought.error
+    await dockered.whole(brought.sandbox)
+
+
 async def test_a_base_without_a_python_is_refused_with_what_helps(dockered: Any) -> None:
     """By the command as well as by the runtime, which names the command; and nothing is left of either."""
     await without_python(dockered, "sandherd-test-bare:1")
@@ -76,12 +144,36 @@ async def test_what_can_not_be_built_says_why(dockered: Any) -> None:
 
 async def without_python(dockered: Any, tag: str) -> None:
     """The base with its Python taken away."""
-    told = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", "rm -f /usr/bin/python3*"], "HostConfig": {"NetworkMode": "none"}}
+    await changed(dockered, tag, "rm -f /usr/bin/python3*")
+
+
+async def with_busybox(dockered: Any, tag: str) -> None:
+    """The base with every program replaced that busybox has, its shell among them."""
+    replaced = f"for one in $({BUSYBOX} --list | grep -v busybox); do found=$(command -v $one) && "
+    replaced += f'case $found in /*) {BUSYBOX} ln -sf {BUSYBOX} "$found";; esac; done; {BUSYBOX} true'
+    await changed(dockered, tag, replaced, {BUSYBOX: unpacked("busybox-static") / "bin" / "busybox"})
+
+
+async def changed(dockered: Any, tag: str, script: str, files: Mapping[str, Path] | None = None) -> None:
+    """The base after a script has run in it, which finds these programs there."""
+    told = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", script], "HostConfig": {"NetworkMode": "none"}}
     container = await dockered.docker.containers.create(told)
     try:
+        for path, file in (files or {}).items():
+            await container.put_archive("/", io.BytesIO(packed(path, file.read_bytes())))
         await container.start()
-        await container.wait(timeout=30)
+        assert (await container.wait(timeout=30))["StatusCode"] == 0
         name, _, version = tag.partition(":")
         await container.commit(repository=name, tag=version)
     finally:
         await container.delete(force=True)
+
+
+def packed(path: str, content: bytes) -> bytes:
+    """An archive with one program."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        member = tarfile.TarInfo(path.lstrip("/"))
+        member.size, member.mode = len(content), 0o755
+        archive.addfile(member, io.BytesIO(content))
+    return made.getvalue()

@@ -37,10 +37,11 @@ async def test_what_is_forwarded_is_there_and_is_a_secret(dockered: Any) -> None
 
 
 async def test_what_a_profile_mounts_is_there(dockered: Any) -> None:
-    """A volume that is shared, and a folder of the host that can't be written to."""
+    """A volume that is shared and is root's, as the engine makes it, and a folder that can't be written to."""
     await dockered.docker.volumes.create({"Name": "sandherd-test-data"})
     try:
-        script = "cat /given/note; touch /given/mine 2>/dev/null && exit 3; ls -d /data && mount | grep ' /data '"
+        script = "cat /given/note; touch /given/mine 2>/dev/null && exit 3; mount | grep ' /data ' &&"
+        script += " test $(stat -c %u /data) = 0 && ! touch /data/mine 2>/dev/null"
         task = await dockered.submit(script, profile="mounted")
         view = await dockered.ended(task)
         assert view.state == "completed", view.error

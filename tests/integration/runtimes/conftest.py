@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from tests.doubles.daytona.opening import daytona_double, open_daytona
 from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
 from tests.doubles.kubernetes.opening import opened
 from tests.doubles.remote.opening import open_remote, remote_double
+from tests.doubles.toolchains import with_worker
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 
@@ -116,6 +118,12 @@ def kubernetes_cluster() -> Iterator[KubernetesCluster]:
     """A cluster for the whole run of this process."""
     with KubernetesCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def packed_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The worker for images that have it."""
+    return with_worker(tmp_path_factory.mktemp("worker") / "worker")
 
 
 @pytest.fixture

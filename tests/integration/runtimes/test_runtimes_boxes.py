@@ -8,6 +8,7 @@ import pytest
 
 from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
+from tests.integration.runtimes.conftest import PROVIDERS
 
 WORK = f"{ROOT}/work"
 
@@ -53,11 +54,10 @@ async def test_boxes_are_found_by_label_after_a_restart(boxes: Any, open_provide
 async def test_its_program_finds_its_files_and_variables(boxes: Any) -> None:
     """They are there before it starts, for its user alone; and it works in its own folder."""
     box = await boxes.make(f"stat -c %a {STATE}/task.json > {WORK}/mode; env > {WORK}/env; pwd > {WORK}/pwd; {_WAIT}")
-    await boxes.until(box, lambda _: True)
-    assert await boxes.provider.read(box.name, f"{STATE}/task.json", 1000) == b'{"text": "\xc3\xbc"}'
     said = await boxes.sh(box, f"until [ -s {WORK}/pwd ]; do sleep 0.05; done; cat {WORK}/mode {WORK}/pwd; id -u")
     mode, folder, user = said.out.decode().split()
     assert (mode, folder) == ("600", WORK)
+    assert await boxes.provider.read(box.name, f"{STATE}/task.json", 1000) == b'{"text": "\xc3\xbc"}'
     assert user != "0"
     assert b"GIVEN=a value" in await boxes.provider.read(box.name, f"{WORK}/env", 100_000)
 
@@ -215,10 +215,9 @@ async def test_a_box_that_is_set_aside_is_marked_for_everybody(boxes: Any, open_
     assert (await boxes.provider.get(box.name)).aside is False
 
 
+@pytest.mark.parametrize("open_provider", [name for name in PROVIDERS if name != "remote"], indirect=True)
 async def test_a_program_over_its_memory_is_told_from_one_that_failed(boxes: Any) -> None:
-    """What the kernel has ended for memory is said to be that."""
-    if not boxes.provider.abilities.memory_limit:
-        pytest.skip(f"{boxes.provider.name} limits no memory: its abilities say so")
+    """What the kernel has ended for memory is said to be that; remote limits in steps, and has a test of its own."""
     box = await boxes.make("exec python3 -c \"b = b'x' * (1 << 30)\"")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert (ended.end.out_of_memory, ended.end.code) == (True, 137)

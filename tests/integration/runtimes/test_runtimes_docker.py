@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiodocker import Docker, DockerError
+from aiohttp import StreamReader
 
 from sandherd.contracts.requests import Mount
 from sandherd.contracts.specs import Limits
@@ -155,6 +156,20 @@ async def test_what_was_begun_and_given_up_is_begun_anew(docker: Docker, monkeyp
         await forget(docker, image)
 
 
+async def test_what_is_gone_again_is_no_image_that_is_not_there(boxes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody prunes what was made of an image, just before a container is: that passes, and is said so."""
+
+    async def gone(_self: Bringing, _image: str) -> str:
+        return "sandherd-ready:gone"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bringing, "image_for", gone)
+        with pytest.raises(ProviderError, match="sandherd-ready:gone") as caught:
+            await boxes.make()
+    assert caught.value.fault is ProviderFault.TRANSIENT
+    assert (await boxes.make()).alive
+
+
 async def none_at_it(docker: Docker) -> None:
     """No container is left that an image was made in."""
     assert await docker.containers.list(all="true", filters='{"name": ["^/sandherd-ready-"]}') == []
@@ -186,6 +201,15 @@ async def test_large_files_go_in_whole_before_the_program_begins(boxes: Any) -> 
     box = await boxes.make(f"cat > {WORK}/input; sha256sum < {STATE}/large > {WORK}/sum; {WAITS}", files=files)
     said = await boxes.sh(box, f"until [ -s {WORK}/sum ]; do sleep 0.05; done; cat sum deep/er/last; wc -c < input")
     assert said.out.decode() == f"{hashlib.sha256(content).hexdigest()}  -\nlast0\n"
+
+
+async def test_a_container_that_a_stranger_starts_again_waits_for_nothing(boxes: Any, docker: Docker) -> None:
+    """It has its files already."""
+    box = await boxes.make(f"echo life >> {WORK}/lives; {WAITS}")
+    await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
+    await docker.containers.container(box.id).restart(timeout=5)
+    said = await boxes.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {STATE}/task.json")
+    assert json.loads(said.out) == {"text": "ü"}
 
 
 async def test_a_container_that_was_made_and_not_started_is_gone_on_with(boxes: Any, docker: Docker) -> None:
@@ -251,3 +275,25 @@ async def test_no_engine_is_said_with_what_helps(tmp_path: Any) -> None:
         await nobody.get("sbx-1")
     assert caught.value.fault is ProviderFault.TRANSIENT
     await nobody.close()
+
+
+async def test_a_file_that_is_too_large_is_not_fetched(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large its agent makes it, no more of it is heard than is asked for; the next file is read at once."""
+    heard = 0
+    hear = StreamReader.readany
+
+    async def counted(stream: StreamReader) -> bytes:
+        nonlocal heard
+        part = await hear(stream)
+        heard += len(part)
+        return part
+
+    monkeypatch.setattr(StreamReader, "readany", counted)
+    box = await boxes.make()
+    await boxes.sh(box, "truncate -s 300M huge; mkdir folder; ln huge folder/huge; echo small > small")
+    for path in ("huge", "folder"):
+        with pytest.raises(ProviderError) as caught:
+            await boxes.provider.read(box.name, f"{WORK}/{path}", 1000)
+        assert caught.value.fault is ProviderFault.REFUSED
+    assert await boxes.provider.read(box.name, f"{WORK}/small", 1000) == b"small\n"
+    assert heard < 2_000_000

@@ -49,7 +49,7 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
     [
         (ApiError(403, "Forbidden", QUOTA), ProviderFault.QUOTA, ["exceeded quota: small", "SANDHERD_RUNTIME_LIMITS"]),
         (forbidden("create", "pods"), ProviderFault.REFUSED, ["role create pods", "deploy/kubernetes/role.yaml"]),
-        (ApiError(401, "Unauthorized", "Unauthorized"), ProviderFault.REFUSED, ["KUBECONFIG"]),
+        (ApiError(401, "Unauthorized", f"no such token: {SECRET}"), ProviderFault.REFUSED, ["KUBECONFIG"]),
         (
             ApiError(400, "BadRequest", 'admission webhook "policy" denied the request: no such image'),
             ProviderFault.REFUSED,
@@ -67,6 +67,7 @@ async def test_a_making_that_is_refused_says_why_and_leaves_nothing(
     caught = await refused(pods)
     assert caught.fault is fault
     assert all(text in str(caught) for text in says), str(caught)
+    assert SECRET not in str(caught)
     assert [call for call in cluster.api.asked if call[0] == "POST"].__len__() == 1
     assert left(cluster) == []
 

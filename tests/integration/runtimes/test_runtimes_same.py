@@ -1,7 +1,7 @@
 """What every runtime has to do, asked of each of them in the same words: process, and every provider of boxes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from tests.doubles.kubernetes.opening import opened
+from tests.doubles.toolchains import Contents
 from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
 from tests.integration.spawner.conftest import Person, eventually
@@ -36,7 +37,26 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def open_it(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+def image(kind: str, request: pytest.FixtureRequest) -> Iterator[Contents | None]:
+    """What the double's boxes are made of, the worker being in it; it takes seconds of a core to bring one."""
+    doubles = {"daytona": "daytona_double", "remote": "remote_double", "kubernetes": "kubernetes_cluster"}
+    if kind not in doubles:
+        yield None
+        return
+    double = request.getfixturevalue(doubles[kind])
+    found: Contents = double.kubelet.image if kind == "kubernetes" else double.image
+    found.worker = request.getfixturevalue("packed_worker")
+    yield found
+    found.worker = None
+
+
+@pytest.fixture
+def open_it(
+    kind: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    image: Contents | None,  # made before the first box
+) -> Open:
     """What opens the runtime, once more with every call."""
     if kind == "process":
         return process_runtimes(tmp_path)
@@ -306,9 +326,14 @@ async def test_where_there_is_no_way_to_any_port_that_is_said(open_closed: Open,
 
 
 async def test_a_whole_task_from_its_submission_to_its_diff(
-    kind: str, open_reaching: Open, herd: Broker, tmp_path: Path
+    kind: str, open_reaching: Open, image: Contents | None, herd: Broker, tmp_path: Path
 ) -> None:
-    """On the real broker, with the real spawner and worker: the agent's edit is said as a diff, and nothing is left."""
+    """On the real broker, with the real spawner and worker: the agent's edit is said as a diff, and nothing is left.
+
+    The image lacks the worker here, so that it is brought.
+    """
+    if image is not None:
+        image.worker = None
 
     async def opened(_settings: Settings) -> Sequence[Runtime]:
         return [await open_reaching("whole")]

@@ -45,13 +45,13 @@ async def _provider(made: Provider) -> Provider:
 
 @pytest.fixture
 def with_daytona(daytona_double: Daytona, tmp_path: Path) -> Made:
-    daytona_double.toolchains = laid(tmp_path / "toolchains")
+    daytona_double.image.toolchains = laid(tmp_path / "toolchains")
     return lambda: _provider(cloud(daytona_double)), list
 
 
 @pytest.fixture
 def with_remote(remote_double: RuntimeApi, tmp_path: Path) -> Made:
-    remote_double.toolchains = laid(tmp_path / "toolchains")
+    remote_double.image.toolchains = laid(tmp_path / "toolchains")
     return lambda: _provider(remote(remote_double)), lambda: remote_double.of("").machine.work_ports
 
 
@@ -59,7 +59,7 @@ def with_remote(remote_double: RuntimeApi, tmp_path: Path) -> Made:
 def with_kubernetes(tmp_path: Path) -> Iterator[Made]:
     ports = (free_port(), free_port())
     with Cluster() as cluster:
-        cluster.kubelet.toolchains = laid(tmp_path / "toolchains")
+        cluster.kubelet.image.toolchains = laid(tmp_path / "toolchains")
         yield opened(cluster, ports=ports), lambda: ports
 
 

@@ -4,20 +4,24 @@ import asyncio
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from daytona import DaytonaRateLimitError
+from daytona import AsyncDaytona, DaytonaConfig, DaytonaRateLimitError
 from daytona_api_client_async import SandboxState
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandherd.contracts.specs import Limits
 from sandherd.settings import MASK, Settings, load
-from spawner.runtimes.boxes.provider import BoxState, ProgramEnd, ProviderError, ProviderFault
+from spawner.runtimes.boxes.provider import BoxSpec, BoxState, ProgramEnd, ProviderError, ProviderFault
+from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.daytona import sandboxes, scripts
+from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.daytona.faults import Telling, wait_of
 from spawner.runtimes.daytona.patience import within
 
@@ -92,6 +96,7 @@ def test_every_shell_can_read_the_scripts(shell: str, script: str) -> None:
         ("runs 0\n", scripts.Life(0)),
         ("runs 2\nalive\n", scripts.Life(2)),
         ("runs 1\nended 137 1\nlast words\n", scripts.Life(1, ProgramEnd(137, True, "last words"))),
+        ("runs 1\nended x y\n", scripts.Life(1, ProgramEnd(None))),
         ("runs 1\nlost 1\n", scripts.Life(1, ProgramEnd(None, True, "it is gone without a word"))),
     ],
 )
@@ -149,3 +154,23 @@ async def test_a_library_that_is_absent_is_said_with_its_remedy(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "spawner.runtimes.daytona.opening", None)
     with pytest.raises(RuntimeFailedError, match=r"sandherd-spawner\[daytona\]"):
         await open_runtimes(Settings(runtime="daytona"))
+
+
+def test_cores_that_a_snapshot_would_not_have_are_refused() -> None:
+    """Nothing is taken and then not held to; whoever asks for none has the snapshot's own."""
+    rest: dict[str, Any] = {"labels": {}, "program": ["true"], "environment": {}, "files": [], "stop_grace": 1.0}
+    spec = BoxSpec(name="sbx-1", image=None, limits=Limits(cores=2), **rest)
+    kind = sandboxes.Kind(snapshot="small")
+    with pytest.raises(ProviderError, match="cores of the snapshot small") as caught:
+        sandboxes.from_snapshot(spec, kind, "small")
+    assert caught.value.fault is ProviderFault.REFUSED
+    assert sandboxes.from_snapshot(replace(spec, limits=Limits()), kind, "small").snapshot == "small"
+
+
+@pytest.mark.parametrize(("snapshot", "memory"), [("small", "none"), (None, "provider")])
+async def test_memory_is_promised_only_where_it_is_asked_for(snapshot: str | None, memory: str) -> None:
+    """A snapshot has its own, whatever a spec says."""
+    daytona = AsyncDaytona(DaytonaConfig(api_key=SECRET, api_url="http://127.0.0.1:9/api", target="us"))
+    runtime = BoxRuntime(Cloud(daytona, sandboxes.Kind(snapshot=snapshot, image="some/image")), "herd")
+    assert runtime.capabilities.memory == memory
+    await runtime.close()

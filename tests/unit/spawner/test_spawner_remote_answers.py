@@ -143,6 +143,16 @@ def test_what_a_command_has_said_is_kept_in_its_bound() -> None:
     assert Outcome.read("none 0\n\n\n").ran(command, 1).timed_out
 
 
+@pytest.mark.parametrize(
+    "text", ["", "rubbish", "0", "x 1", "0 x", "0 1 2", "0 4\nabc\n", "0 4\n\u00e9\n", "9" * 9999 + " 1"]
+)
+def test_an_end_of_a_command_that_is_none_is_a_providers_fault(text: str) -> None:
+    """Whatever the box's agent has written there."""
+    with pytest.raises(ProviderError) as caught:
+        Outcome.read(text)
+    assert caught.value.fault is ProviderFault.REFUSED
+
+
 def test_a_look_reads_what_is_there() -> None:
     """In whatever order; the last words count for one that has failed."""
     look = Look.read('kept\nmade 1700000000\nruns 2\nend 137 memory\nlabels {"a": "b"}\naside\nsaid the last words\n')

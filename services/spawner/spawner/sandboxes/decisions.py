@@ -163,6 +163,14 @@ def tried_again(record: SandboxRecord) -> SandboxRecord:
     return record.model_copy(update={"recoveries": record.recoveries - 1, "recovered_at": None})
 
 
+def lies_in_vain(record: SandboxRecord) -> bool:
+    """Whether what it left has no reason to lie aside: only what has ended with something unsaid is put there by us.
+
+    Where its runtime shows it as put aside all the same, that may be the word of its agent, which wants to live on.
+    """
+    return record.ended and not record.unsaid
+
+
 def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
     """It could not be made, or is lost."""
     moved = record.entering(

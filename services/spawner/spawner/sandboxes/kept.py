@@ -6,13 +6,16 @@ from typing import Final
 
 from sandherd.telemetry import logs
 from spawner.live import Live
-from spawner.runtimes.contract import Runtime
+from spawner.runtimes.contract import Runtime, RuntimeFailedError
 from spawner.sandboxes import decisions
 from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.runtimes import answered
+from spawner.sandboxes.sweep import units
 
 AGAIN: Final = timedelta(minutes=10)
 """How long between two tries. The first is at the start: what was broken may just have been mended."""
+_TIMEOUT: Final = 60.0
 _log: Final = logs.get("kept")
 
 
@@ -25,23 +28,35 @@ class Kept:
         self._tried_at: datetime | None = None
 
     async def tend(self, kept: Mapping[str, Runtime], now: datetime) -> None:
-        """Count them, and try them again if it is time to."""
+        """Count them, remove those that nobody has put there, and try the others again if it is time to."""
         self._live.meters.set("sandherd_sandboxes_kept", len(kept))
+        names = units(dict(self._live.sandbox_index.items()))
+        known = {names[unit]: (unit, runtime) for unit, runtime in kept.items() if unit in names}
+        for key, (unit, runtime) in known.items():
+            await self._remove_if_in_vain(key, unit, runtime)
         if self._tried_at is not None and now - self._tried_at < AGAIN:
             return
         self._tried_at = now
-        names = {known.view.sandbox: key for key, known in self._live.sandbox_index.items()}
-        for sandbox, runtime in kept.items():
-            if sandbox in names:
-                await self._try_again(names[sandbox], sandbox, runtime)
+        for key, (unit, runtime) in known.items():
+            await self._try_again(key, unit, runtime)
 
-    async def _try_again(self, key: str, sandbox: str, runtime: Runtime) -> None:
+    async def _remove_if_in_vain(self, key: str, unit: str, runtime: Runtime) -> None:
+        held = await self._live.sandboxes.load(key)
+        if held is None or not decisions.lies_in_vain(held.record):
+            return
+        _log.warning("put aside by nobody, and removed", sandbox=unit, runtime=runtime.name)
+        try:
+            await answered(runtime.remove(unit), _TIMEOUT, f"runtime {runtime.name}")
+        except (RuntimeFailedError, OSError) as error:
+            _log.error("it can't be removed; the next sweep tries again", sandbox=unit, error=repr(error))
+
+    async def _try_again(self, key: str, unit: str, runtime: Runtime) -> None:
         held = await self._live.sandboxes.load(key)
         if held is None or not held.record.unsaid or not await self._has_plan(held.record):
             return
-        _log.info("trying to say what was left unsaid", sandbox=sandbox)
+        _log.info("trying to say what was left unsaid", sandbox=unit)
         await self._live.change_sandbox(key, decisions.tried_again)
-        await runtime.take_back(sandbox)
+        await runtime.take_back(unit)
         self._keeper.wake(key)
 
     async def _has_plan(self, sandbox: SandboxRecord) -> bool:

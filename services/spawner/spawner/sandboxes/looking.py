@@ -37,6 +37,10 @@ async def look_at_all(runtimes: Mapping[str, Runtime], timeout: float) -> There:
             _log.warning("what a runtime has is not known", runtime=name, error=str(error))
             there.silent.add(name)
             continue
+        except Exception as error:  # noqa: BLE001  # one runtime's fault must not end the sweep of all
+            _log.error("what a runtime has can't be understood", runtime=name, exc_info=error)
+            there.silent.add(name)
+            continue
         there.units.update({seen.unit: (runtime, seen) for seen in found})
         there.kept.update(dict.fromkeys(kept, runtime))
     return there

@@ -38,4 +38,6 @@ async def patiently(changes: Callable[[], AsyncIterator[str]], wait: float) -> A
                     yield name
         except ProviderError as error:
             _log.warning("a provider's news broke off", error=str(error))
+        except Exception as error:  # noqa: BLE001  # nobody would start it again: no end would be heard of any more
+            _log.error("a provider's news can't be understood", exc_info=error)
         await asyncio.sleep(wait)

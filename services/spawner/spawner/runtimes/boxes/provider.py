@@ -152,7 +152,10 @@ class Provider(Protocol):
     abilities: Abilities
 
     async def create(self, spec: BoxSpec) -> Box:
-        """Make the box, put its files there and start its program. One of this name is there: it is that one."""
+        """Make the box with its files and start its program, which finds all of them. One is there: it is that one.
+
+        They may still be on their way when this returns.
+        """
 
     async def get(self, name: str) -> Box | None:
         """The box of this name, as it is now."""

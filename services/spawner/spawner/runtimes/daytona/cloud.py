@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
 from daytona import AsyncDaytona, AsyncSandbox
 
+from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import (
     Abilities,
     Address,
@@ -14,6 +16,7 @@ from spawner.runtimes.boxes.provider import (
     BoxSpec,
     Command,
     File,
+    ProgramEnd,
     ProviderError,
     ProviderFault,
     Ran,
@@ -21,11 +24,11 @@ from spawner.runtimes.boxes.provider import (
 from spawner.runtimes.boxes.retrying import USUAL, Patience, persistently
 from spawner.runtimes.daytona import making, sandboxes
 from spawner.runtimes.daytona.account import Account
-from spawner.runtimes.daytona.faults import SILENT
 from spawner.runtimes.daytona.patience import within
 from spawner.runtimes.daytona.sandboxes import END, ENDING, FAILED, KEPT, RESTING, RUNS, Kind, State, state_of
 from spawner.runtimes.daytona.toolbox import Toolbox
 
+_log: Final = logs.get("runtime.daytona")
 _SHOWN: Final = "x-daytona-preview-token"
 _REMOVALS: Final = 3
 """How often a removal is asked for that does not come to its end."""
@@ -36,11 +39,14 @@ class Cloud(Account):
 
     name = "daytona"
     abilities = Abilities(pause=True, process_limit=False, ports=True)
+    of_snapshots = replace(abilities, memory_limit=False)
+    """The same where there is a snapshot, which has its own memory."""
 
     def __init__(
         self, daytona: AsyncDaytona, kind: Kind, bundled: bytes | None = None, patience: Patience = USUAL
     ) -> None:
         super().__init__(daytona, kind, patience)
+        self.abilities = self.of_snapshots if kind.snapshot else self.abilities
         self._bundled = bundled
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -67,8 +73,14 @@ class Cloud(Account):
         await persistently(lambda: self._start(name), self._patience)
 
     async def stop(self, name: str, grace: float) -> None:
-        """Ask the program to end, end it after the grace, and stop the sandbox; not one that would go with that."""
-        await persistently(lambda: self._stop(name, grace), self._patience)
+        """Ask the program to end, end it after the grace, and stop the sandbox; not one that would go with that.
+
+        Whatever is said in the sandbox, or is not, it is stopped: its agent may have taken its toolbox's place.
+        """
+        sandbox = await persistently(lambda: self._look(name), self._patience)
+        end = await self._ended(sandbox, grace) if sandbox and state_of(sandbox) == State.STARTED else None
+        if not (self._kind.ephemeral and end):
+            await persistently(lambda: self._stop(name, end), self._patience)
 
     async def pause(self, name: str) -> None:
         """Let the sandbox stand still, where its class can."""
@@ -200,18 +212,17 @@ class Cloud(Account):
         await self._label(name, {RUNS: str(life.runs + 1), END: None})
         await toolbox.start(life.runs + 1)
 
-    async def _stop(self, name: str, grace: float) -> None:
+    async def _ended(self, sandbox: AsyncSandbox, grace: float) -> ProgramEnd | None:
+        """How its program has ended, which was asked to; None: nobody could say that."""
+        try:
+            return (await Toolbox(sandbox, self._telling).stop(grace, self._patience)).end
+        except ProviderError as error:
+            _log.warning("stopping a sandbox that does not answer", sandbox=sandbox.name, error=str(error))
+        return None
+
+    async def _stop(self, name: str, end: ProgramEnd | None) -> None:
         sandbox = await self._look(name)
         if sandbox is None or state_of(sandbox) in ENDING | RESTING | FAILED:
-            return
-        end = None
-        if state_of(sandbox) == State.STARTED:
-            try:
-                end = (await Toolbox(sandbox, self._telling).stop(grace)).end
-            except ProviderError as error:
-                if SILENT not in str(error):
-                    raise
-        if self._kind.ephemeral and end:
             return
         await self._relabel(sandbox, {END: sandboxes.telling(end)})
         with self._telling.faults(f"stopping {name}"):

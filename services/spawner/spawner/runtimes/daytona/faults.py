@@ -21,7 +21,7 @@ _MASK: Final = "********"
 _CONFLICT: Final = 409
 _SERVER: Final = 500
 _NO_ANSWER: Final = frozenset({502, 503, 504})
-SILENT: Final = (
+_SILENT: Final = (
     "Daytona calls the sandbox started, but the toolbox inside does not answer; it may have been ended for want of "
     "memory, and what runs beside it may run on"
 )
@@ -98,7 +98,7 @@ class Telling:
         except DaytonaError as error:
             fault = fault_of(error)
             wait = wait_of(error.headers) if fault is ProviderFault.RATE_LIMITED else None
-            silent = f"; {SILENT}" if inside and error.status_code in _NO_ANSWER else ""
+            silent = f"; {_SILENT}" if inside and error.status_code in _NO_ANSWER else ""
             raise ProviderError(fault, self._told(what, error) + silent, wait=wait) from None
         except TimeoutError:
             raise ProviderError(ProviderFault.TIMED_OUT, f"daytona: {what}: no answer in time") from None

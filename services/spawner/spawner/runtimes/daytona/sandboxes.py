@@ -11,7 +11,7 @@ from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParam
 
 from sandherd.settings import Settings
 from spawner.runtimes.boxes.furnishing import HERD
-from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd
+from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, ProgramEnd, ProviderError, ProviderFault
 from spawner.runtimes.daytona.scripts import Life
 
 _OURS: Final = HERD.partition("/")[0]
@@ -108,7 +108,10 @@ class Kind:
 
 
 def from_snapshot(spec: BoxSpec, kind: Kind, snapshot: str) -> CreateSandboxFromSnapshotParams:
-    """What is asked for where there is a snapshot; its resources are the snapshot's own."""
+    """What is asked for where there is a snapshot; its resources are the snapshot's own. Raises `ProviderError`."""
+    if spec.limits.cores is not None:
+        told = f"daytona: the cores of the snapshot {snapshot} are its own: ask for none, or for an image"
+        raise ProviderError(ProviderFault.REFUSED, told)
     return CreateSandboxFromSnapshotParams(snapshot=snapshot, **_both(spec, kind))
 
 

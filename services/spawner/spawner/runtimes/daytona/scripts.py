@@ -15,24 +15,38 @@ from spawner.runtimes.boxes.provider import ProgramEnd
 RUN: Final = f"{ROOT}/run"
 ENDED: Final = frozenset({124, 137, 143})
 """What `timeout` of coreutils and of busybox ends with when it had to end the command; a command may do so itself."""
+_DIGITS: Final = 10
+"""More than any number has that our own scripts write."""
 _SHARED: Final = r"""
 boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null; }
-since() { cut -d" " -f22 "/proc/$1/stat" 2>/dev/null; }
+since() { sed "/) Z /d" "/proc/$1/stat" 2>/dev/null | cut -d" " -f22; }
 kills() {
   cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null |
   sed -n "s/^oom_kill //p" | head -n 1
 }
-last() { ls "$1" 2>/dev/null | sed -n "s/^\([0-9][0-9]*\)\.pid$/\1/p" | sort -n | tail -n 1; }
+last() { ls "$1" 2>/dev/null | sed -n "s/^\([0-9]\{1,9\}\)\.pid$/\1/p" | sort -n | tail -n 1; }
+part() { [ ! -f "$1" ] || head -c 200 "$1" 2>/dev/null | head -n 1; }
+known() {
+  pid= begun= booted= before=; number=$(last "$1"); [ -n "$number" ] || return 1
+  read -r pid begun booted before <<END
+$(part "$1/$number.pid")
+END
+  case $pid in ""|*[!0-9]*) pid=0 ;; esac; case $before in ""|*[!0-9]*) before=0 ;; esac
+}
+living() { [ -n "$begun" ] && [ "$(since "$pid")" = "$begun" ] && [ "$(boot)" = "$booted" ]; }
 tell() {
-  number=$(last "$1"); echo "runs ${number:-0}"; [ -n "$number" ] || return 0
-  read -r pid begun booted before < "$1/$number.pid"
-  alive=; [ "$(since "$pid")" = "$begun" ] && [ "$(boot)" = "$booted" ] && alive=yes
-  if [ -e "$1/$number.exit" ]; then echo "ended $(cat "$1/$number.exit")"; tail -n 1 "$1/$number.log" 2>/dev/null
-  elif [ -n "$alive" ]; then echo alive
-  else now=$(kills); [ "${now:-0}" -gt "${before:-0}" ] && echo "lost 1" || echo "lost 0"; fi
+  known "$1" || { echo "runs 0"; return 0; }
+  echo "runs $number"
+  if [ -e "$1/$number.exit" ]; then
+    echo "ended $(part "$1/$number.exit")"; [ ! -f "$1/$number.log" ] || tail -c 500 "$1/$number.log" | tail -n 1
+  elif living; then echo alive
+  else now=$(kills); [ "${now:-0}" -gt "$before" ] 2>/dev/null && echo "lost 1" || echo "lost 0"; fi
 }
 """
-"""A process is known by its number, when it began, and since when its kernel runs: numbers are given out again."""
+"""A process is known by its number, when it began, and since when its kernel runs: numbers are given out again.
+
+What lies there may be the agent's: no more is read of it than a line, and nothing that is no file.
+"""
 KEEPER: Final = (
     _SHARED
     + r"""
@@ -61,20 +75,23 @@ AWAIT: Final = (
 STOP: Final = (
     _SHARED
     + r"""
-run=$1; ticks=$2; number=$(last "$run")
-until_ended() { while [ "$1" -gt 0 ] && [ ! -e "$run/$number.exit" ]; do sleep 0.1; set -- $(($1 - 1)); done; }
-case $(tell "$run") in *alive) ;; *) tell "$run"; exit 0 ;; esac
+run=$1; ticks=$2
+until_ended() { while [ "$1" -gt 0 ] && living; do sleep 0.1; set -- $(($1 - 1)); done; }
+known "$run" && living || { tell "$run"; exit 0; }
 set -- 50; while [ "$1" -gt 0 ] && [ ! -e "$run/$number.child" ]; do sleep 0.1; set -- $(($1 - 1)); done
-child=$(cat "$run/$number.child") keeper=$(cut -d" " -f1 "$run/$number.pid")
+child=$(part "$run/$number.child")
 kill -TERM "$child" 2>/dev/null
 until_ended "$ticks"
-[ -e "$run/$number.exit" ] || kill -KILL "$child" 2>/dev/null
+living && kill -KILL "$child" 2>/dev/null
 until_ended 50
-kill -KILL "-$keeper" 2>/dev/null
+kill -KILL "-$pid" 2>/dev/null
 tell "$run"
 """
 )
-"""Asks the program to end, and ends it when its time is over, with what is left of its group."""
+"""Asks the program to end, and ends it when its time is over, with what is left of its group.
+
+Whether it has ended its keeper says by being gone: a file may say so that the agent has written.
+"""
 BOUNDED: Final = r"""
 folder=$1; limit=$2; seconds=$3; shift 3
 cd -- "$folder" || exit 126
@@ -142,15 +159,24 @@ def setup(program: str) -> str:
 
 
 def life(text: str) -> Life:
-    """What `tell` has said. Raises `ValueError` for anything else."""
+    """What `tell` has said. Raises `ValueError` for anything else.
+
+    An end that can't be read is one all the same: the agent may have written anything there.
+    """
     first, _, rest = text.strip().partition("\n")
-    word, _, runs = first.partition(" ")
-    if word != "runs" or not runs.isdigit():
+    word, _, number = first.partition(" ")
+    runs = _number(number)
+    if word != "runs" or runs is None:
         raise ValueError(text)
     told, _, last = rest.partition("\n")
     match told.split():
-        case ["ended", code, killed]:
-            return Life(int(runs), ProgramEnd(int(code), out_of_memory=killed == "1", reason=last.strip()[:500]))
+        case ["ended", *said]:
+            code, killed, *_ = [*said, "", ""]
+            return Life(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=last.strip()[:500]))
         case ["lost", killed]:
-            return Life(int(runs), ProgramEnd(None, out_of_memory=killed == "1", reason="it is gone without a word"))
-    return Life(int(runs))
+            return Life(runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it is gone without a word"))
+    return Life(runs)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None

@@ -16,12 +16,16 @@ from daytona import DaytonaProcessExecutionTimeoutError as TooLong
 from spawner.runtimes.boxes.bundle import WORKER, bundle
 from spawner.runtimes.boxes.furnishing import ROOT
 from spawner.runtimes.boxes.provider import BoxSpec, Command, File, ProviderError, ProviderFault, Ran
+from spawner.runtimes.boxes.retrying import Patience, persistently
 from spawner.runtimes.daytona import scripts
 from spawner.runtimes.daytona.faults import Telling
+from spawner.runtimes.daytona.patience import within
 from spawner.runtimes.daytona.scripts import RUN, Life, line
 
 _SHORT: Final = 30
 """How long a script of ours may take that waits for nothing, in seconds."""
+_LOOK: Final = 10
+"""How long a look may take, in seconds: one that is not answered keeps the news of all others waiting."""
 _LONG: Final = 300
 _GRACE: Final = 15
 
@@ -35,7 +39,9 @@ class Toolbox:
 
     async def life(self) -> Life:
         """How the program stands."""
-        return self._understood(await self._said("looking into", line(scripts.LOOK, RUN)))
+        with self._faults("looking into"):
+            said = await within(_LOOK, self._said("looking into", line(scripts.LOOK, RUN)))
+        return self._understood(said)
 
     async def furnish(self, spec: BoxSpec, bundled: bytes | None) -> None:
         """Make our folders, bring the worker where the image lacks it, and put the files."""
@@ -58,11 +64,15 @@ class Toolbox:
             raise ProviderError(ProviderFault.TRANSIENT, f"daytona: the program of {self._name} has not begun")
         return life
 
-    async def stop(self, grace: float) -> Life:
-        """Ask the program to end, and end it after the grace."""
-        ticks = str(math.ceil(max(0.0, grace) * 10))
-        said = await self._said("stopping the program of", line(scripts.STOP, RUN, ticks), math.ceil(grace) + _GRACE)
-        return self._understood(said)
+    async def stop(self, grace: float, patience: Patience) -> Life:
+        """Ask the program to end, and end it after the grace. However often it is asked, it has that long in all."""
+        ticks, most = str(math.ceil(max(0.0, grace) * 10)), math.ceil(max(0.0, grace)) + _GRACE
+
+        async def once() -> str:
+            return await self._said("stopping the program of", line(scripts.STOP, RUN, ticks), most)
+
+        with self._faults("stopping the program of"):
+            return self._understood(await within(most, persistently(once, patience)))
 
     async def run(self, command: Command) -> Ran:
         """Run a command; what it says on both ways comes as one."""

@@ -39,7 +39,7 @@ class Bringing:
 
     async def image_for(self, image: str) -> str:
         """The image to make boxes of, where this one is asked for. Raises `ProviderError`, `DockerError`."""
-        shown = await self._docker.images.inspect(image)
+        shown = await self._shown(image)
         labels = (shown.get("Config") or {}).get("Labels") or {}
         packed = b"" if LABEL in labels else self._packed()
         name = f"{READY}:{_digest(packed, shown['Id'], self._owner)}"
@@ -48,6 +48,15 @@ class Bringing:
                 while not await self._is_there(name):
                     await self._make(name, shown["Id"], image, packed)
         return name
+
+    async def _shown(self, image: str) -> Mapping[str, Any]:
+        try:
+            return await self._docker.images.inspect(image)
+        except DockerError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            told = f"docker: there is no image {image} here; pull it, or name another"
+            raise ProviderError(ProviderFault.REFUSED, told) from error
 
     async def _is_there(self, name: str) -> bool:
         try:

@@ -23,7 +23,7 @@ from spawner.runtimes.boxes.provider import (
     ProviderFault,
     Ran,
 )
-from spawner.runtimes.docker import archives, containers, executing, feeding
+from spawner.runtimes.docker import archives, containers, executing, feeding, reading
 from spawner.runtimes.docker.bringing import Bringing
 from spawner.runtimes.docker.containers import ASIDE, PREFIX, Kind
 from spawner.runtimes.docker.faults import faults
@@ -149,7 +149,7 @@ class Engine:
     async def read(self, name: str, path: str, limit: int) -> bytes:
         """A file's content."""
         with faults(f"reading {path} of {name}"):
-            return archives.only_file(await self._of(name).get_archive(path), path, limit)
+            return await reading.read(self._docker, PREFIX + name, path, limit)
 
     async def address(self, name: str, port: int) -> Address:
         """Where the engine's network has put the container."""
@@ -184,10 +184,8 @@ class Engine:
             told = containers.config(spec, self._kind, await self._bringing.image_for(image))
             await self._docker.containers.create(told, name=PREFIX + spec.name)
         except DockerError as error:
-            if error.status == _NOT_FOUND:
-                raise ProviderError(
-                    ProviderFault.REFUSED, f"docker: there is no image {image} here; pull it, or name another"
-                ) from error
+            if error.status == _NOT_FOUND:  # what was made of the image is gone again, or is on its way
+                raise ProviderError(ProviderFault.TRANSIENT, f"docker: making {spec.name}: {error.message}") from error
             if error.status != _CONFLICT:
                 raise
             return await self._made_by_another(spec.name)

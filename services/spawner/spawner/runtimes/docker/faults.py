@@ -39,6 +39,9 @@ def faults(what: str) -> Iterator[None]:
         raise ProviderError(ProviderFault.TIMED_OUT, f"docker: {what}: no answer in time") from error
     except (aiohttp.ClientError, OSError) as error:
         raise _away(what, error) from error
+    except (TypeError, ValueError, LookupError) as error:  # the client does not look at what it is told
+        told = f"docker: {what}: an answer that is none of an engine's ({type(error).__name__}); look at DOCKER_HOST"
+        raise ProviderError(ProviderFault.TRANSIENT, told) from error
 
 
 def _away(what: str, error: Exception) -> ProviderError:

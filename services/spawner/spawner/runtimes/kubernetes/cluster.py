@@ -91,7 +91,7 @@ class Cluster:
     async def _call(
         self, method: str, path: str, query: Mapping[str, str], body: Json | None = None, kind: str = "application/json"
     ) -> Json:
-        found: Json = await self._asked(
+        found: Any = await self._asked(
             method,
             path,
             query,
@@ -101,6 +101,8 @@ class Cluster:
             _return_http_data_only=True,
             _request_timeout=_CALL,
         )
+        if not isinstance(found, dict):  # somebody's page: the client takes any text for an answer
+            raise TypeError("no object")
         return found
 
     async def _asked(

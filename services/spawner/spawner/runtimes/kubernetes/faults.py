@@ -47,6 +47,9 @@ def faults(what: str) -> Iterator[None]:
     except (aiohttp.ClientError, OSError) as error:
         told = f"kubernetes: {what}: the cluster can't be reached ({type(error).__name__}); look at KUBECONFIG"
         raise ProviderError(ProviderFault.TRANSIENT, told) from error
+    except (TypeError, ValueError, LookupError) as error:  # half a line of a watch, or somebody's page
+        told = f"kubernetes: {what}: an answer that is none of a cluster's ({type(error).__name__}); look at KUBECONFIG"
+        raise ProviderError(ProviderFault.TRANSIENT, told) from error
 
 
 def status_of(error: ApiException) -> Mapping[str, Any]:
@@ -66,7 +69,8 @@ def refusal(code: int, status: Mapping[str, Any], headers: Mapping[str, str], wh
         fault = ProviderFault.QUOTA
         said += "; raise the ResourceQuota, or lower SANDHERD_RUNTIME_LIMITS"
     elif code == 401:
-        said += "; the credential is not taken: look at KUBECONFIG, or at the pod's service account"
+        # In words of our own: whoever does not take a credential may repeat it.
+        said = "status 401; the credential is not taken: look at KUBECONFIG, or at the pod's service account"
     elif code == 403:
         said += _right(said)
     wait = _wait(status, headers) if fault is ProviderFault.RATE_LIMITED else None

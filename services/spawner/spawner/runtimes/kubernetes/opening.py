@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.config import load_incluster_config, load_kube_config
@@ -39,7 +40,9 @@ async def open_kubernetes(settings: Settings, herd: str) -> BoxRuntime:
             RuntimeFault.REFUSED, "runtime kubernetes needs an image: set SANDBOX_IMAGE to one that its nodes can fetch"
         )
     try:
-        cluster = Cluster(await configuration(settings.kubernetes_config), settings.kubernetes_namespace)
+        found = await configuration(settings.kubernetes_config)
+        with faults("reading the configuration"):  # its certificates are read only now
+            cluster = Cluster(found, settings.kubernetes_namespace)
         try:
             pods = await _opened(cluster, settings, herd)
         except BaseException:
@@ -58,8 +61,18 @@ async def configuration(file: Path | None) -> Configuration:
         if file is None and _ACCOUNT.exists():
             load_incluster_config(client_configuration=found)
         else:
-            await load_kube_config(str(file) if file else None, client_configuration=found, persist_config=False)
+            await _loaded(file, found)
     return found
+
+
+async def _loaded(file: Path | None, into: Configuration) -> None:
+    try:
+        await load_kube_config(str(file) if file else None, client_configuration=into, persist_config=False)
+    except (yaml.YAMLError, TypeError, ValueError, AttributeError, KeyError) as error:
+        # What the client stumbles over where the file is none; its own text may repeat what stands there.
+        named = file or "the file of KUBECONFIG"
+        told = f"kubernetes: {named} is no configuration of a cluster: {type(error).__name__}"
+        raise ProviderError(ProviderFault.REFUSED, told) from None
 
 
 async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:

@@ -15,7 +15,8 @@ from spawner.runtimes.kubernetes.manifests import Json
 _SHORT: Final = 0.5
 """A watch that says nothing and ends within so many seconds is broken, and not at its end."""
 
-_AGAIN: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED})
+_AGAIN: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED, ProviderFault.TIMED_OUT})
+"""That one question took too long says nothing of what is waited for."""
 _CUT: Final = frozenset({ProviderFault.TRANSIENT, ProviderFault.TIMED_OUT})
 """How a watch ends that somebody on the way has ended, or that says nothing any more."""
 _PAUSE: Final = 0.5

@@ -174,32 +174,43 @@ def runtime_class(name: str | None) -> dict[str, str]:
 
 
 def box(runtime: Runtime, look: Look | None, *, paused_is_aside: bool) -> Box:
-    """A runtime, and how its program fares if its agent server says it, as a box."""
+    """A runtime, and how its program fares if its agent server says it, as a box.
+
+    What is said in the box may be its agent's word: whose it is says its session, and only what has ended is aside.
+    """
     herd, name = name_of(runtime.session_id) or ("", runtime.session_id)
     seen = look or Look()
-    lost = _lost(runtime, look)
+    lost, mute = _lost(runtime, look), look is None and runtime.ready
     end = seen.end or lost
     return Box(
         name=name,
         id=runtime.id,
-        labels=seen.labels or {HERD: herd},
-        state=_state(runtime, seen, end),
+        labels={**seen.labels, HERD: herd},
+        state=_state(runtime, seen, end, mute=mute),
         created_at=seen.made or datetime.fromtimestamp(0, UTC),
-        runs=max(seen.runs, 1 if lost else 0),
+        runs=max(seen.runs, 1 if lost or mute else 0),
         end=end,
         problem=_problem(runtime, look),
-        aside=seen.aside or (runtime.status == "paused" and paused_is_aside),
+        aside=(seen.aside and end is not None) or (runtime.status == "paused" and paused_is_aside),
     )
 
 
-def _state(runtime: Runtime, seen: Look, end: ProgramEnd | None) -> BoxState:
+def surely_ready(runtime: Runtime) -> Runtime:
+    """The same. Raises `ProviderError` (`transient`) for one in which nothing can be done now: it is not done then."""
+    if not runtime.ready:
+        told = f"remote: {runtime.session_id} is not ready: {runtime.pod_status or runtime.status or 'nobody says why'}"
+        raise ProviderError(ProviderFault.TRANSIENT, told)
+    return runtime
+
+
+def _state(runtime: Runtime, seen: Look, end: ProgramEnd | None, *, mute: bool) -> BoxState:
     if runtime.fallen:
         return BoxState.FAILED
     if end:
         return BoxState.STOPPED
     if seen.frozen:
         return BoxState.PAUSED
-    return BoxState.RUNNING if seen.runs else BoxState.CREATING
+    return BoxState.RUNNING if seen.runs or mute else BoxState.CREATING
 
 
 def _lost(runtime: Runtime, look: Look | None) -> ProgramEnd | None:

@@ -178,12 +178,13 @@ look() { # the keeper first: when it is gone, the end is written
 }
 
 stop() { # $1 twentieths of a second of grace
-  kept || exit 0
+  kept || { send KILL ''; exit 0; } # an agent may have ended the keeper, and live on
   until_heeding
   kill -TERM "$(cat $run/pid)" 2>/dev/null
   until_ended "$1"
   [ -e $run/end ] || send KILL ''
   until_ended 200
+  rm -f $run/aside # nobody has marked what runs, unless it did so itself
 }
 
 program_runs() {

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.boxes.retrying import USUAL, Patience, persistently
 from spawner.runtimes.remote.answers import BashOutput, Listing, Runtime, said
-from spawner.runtimes.remote.faults import faults, refusal
+from spawner.runtimes.remote.faults import faults, refusal, without
 
 _ERROR: Final = 400
 _ENDS: Final = {None: ProviderFault.TIMED_OUT, -1: ProviderFault.TIMED_OUT, 44: ProviderFault.NOT_FOUND}
@@ -51,7 +51,7 @@ class Http:
             ) as answer:
                 if answer.status >= _ERROR:
                     text = said(_parsed(await answer.content.read(_MOST)))
-                    raise refusal(what, answer.status, text, answer.headers)
+                    raise refusal(what, answer.status, without(text, key.values()), answer.headers)
                 return await _body(answer, what, most)
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """What the Runtime API or an agent server says went wrong, in a provider's words. A key is never repeated."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -59,6 +59,13 @@ def fault_of(status: int, text: str) -> ProviderFault:
     if status in {_TIMED_OUT, _CONFLICT} or status >= _SERVER:
         return ProviderFault.TRANSIENT
     return ProviderFault.REFUSED
+
+
+def without(text: str, keys: Iterable[str]) -> str:
+    """These very keys are left out, whatever stands around them. Pure."""
+    for key in keys:
+        text = text.replace(key, "***")
+    return text
 
 
 def without_keys(text: str) -> str:

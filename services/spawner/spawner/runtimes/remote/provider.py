@@ -72,9 +72,9 @@ class Remote:
             return self._box(runtime, look)
 
     async def get(self, name: str) -> Box | None:
-        """The box of this name; how its program fares is asked of its agent server."""
+        """The box of this name. One that is mute is shown: it could never be stopped if it could not be looked at."""
         runtime = await self._runtime(name)
-        return None if runtime is None else self._box(runtime, await self._look(runtime))
+        return None if runtime is None else await self._seen(runtime)
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All boxes with these labels. Of one whose agent server does not answer only the herd is known."""
@@ -92,18 +92,18 @@ class Remote:
     async def stop(self, name: str, grace: float) -> None:
         """Ask the program to end, then end every process of the box but the agent server's own.
 
-        One whose agent server stays mute for as long as it may take to start is given up with all that it holds.
+        One whose agent server stays mute for as long as it may take to start, or will not, is given up with all that
+        it holds: its agent may have taken that server's place.
         """
         runtime = await self._runtime(name)
-        if runtime is None or not runtime.ready:
+        if runtime is None or runtime.fallen or runtime.status == "paused":
             return
         try:
             line = scripts.command("stop", str(round(max(0.0, grace) * _TICKS)))
-            await self._server(runtime).control(line, grace + _LONGER)
-        except ProviderError as error:
+            await self._server(answers.surely_ready(runtime)).control(line, grace + _LONGER)
+        except ProviderError:
             since = self._mute.setdefault(name, time.monotonic())
-            hopeless = time.monotonic() - since >= self._kind.init_timeout
-            if error.fault is ProviderFault.REFUSED or not hopeless:
+            if time.monotonic() - since < self._kind.init_timeout:
                 raise
             await self._api.tell(runtime, "stop")
         self._mute.pop(name, None)

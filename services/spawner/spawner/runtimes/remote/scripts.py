@@ -10,7 +10,7 @@ from importlib.resources import files as resources
 from typing import Final
 
 from spawner.runtimes.boxes.furnishing import ROOT
-from spawner.runtimes.boxes.provider import Command, File, ProgramEnd, Ran
+from spawner.runtimes.boxes.provider import Command, File, ProgramEnd, ProviderError, ProviderFault, Ran
 
 RUN: Final = f"{ROOT}/run"
 """How the box's program fares is written there."""
@@ -24,6 +24,8 @@ LINKED: Final = 3
 """What `plain` ends with for a path that is not plain."""
 _IMAGES: Final = '${SANDHERD_TOOLCHAINS:+"SANDHERD_TOOLCHAINS=$SANDHERD_TOOLCHAINS"}'
 _PLAIN: Final = """[ ! -e "$1" ] || [ "$(readlink -f -- "$1"; echo .)" = "$(printf '%s\\n.' "$1")" ] || exit 3"""
+_DIGITS: Final = 12
+"""More than any number has that is written in a box: of its time it would be one that there is none of."""
 _ENDED: Final = frozenset({124, 137, 143})
 """What `timeout` ends with when it had to end the command; a command may do so itself."""
 
@@ -93,11 +95,15 @@ class Outcome:
 
     @classmethod
     def read(cls, text: str) -> "Outcome":
-        """Raises `ValueError` for what box.sh does not say."""
+        """Raises `ProviderError` (`refused`) for what box.sh does not say: the box's agent may have written there."""
         first, *rest = text.split("\n")
-        code, size = first.split(" ")
-        out, err = (base64.b64decode(part) for part in ([*rest, "", ""])[:2])
-        return cls(None if code == "none" else int(code), int(size), out, err)
+        try:
+            code, size = first.split(" ")
+            out, err = (base64.b64decode(part) for part in ([*rest, "", ""])[:2])
+            return cls(None if code == "none" else int(code), int(size), out, err)
+        except ValueError:
+            told = "remote: how a command has ended can't be read: something in its box has written over it"
+            raise ProviderError(ProviderFault.REFUSED, told) from None
 
     def ran(self, given: Command, took: float) -> Ran:
         """The same as whoever asked wants it: in bounds, and a command that was ended for its time is said to be."""
@@ -123,14 +129,13 @@ class Look:
 
     @classmethod
     def read(cls, text: str) -> "Look":
-        """Raises `ValueError` for what box.sh does not say."""
-        found = {name: value for name, _, value in (line.partition(" ") for line in text.splitlines())}
-        made = found.get("made")
+        """As far as it can be read: the box's agent may have written anything there, and harms nobody by it."""
+        found = {name: value for name, _, value in (line.partition(" ") for line in text.split("\n"))}
         return cls(
-            made=datetime.fromtimestamp(int(made), UTC) if made else None,
-            runs=int(found.get("runs", 0)),
+            made=_moment(found.get("made")),
+            runs=max(1, _number(found["runs"]) or 1) if "runs" in found else 0,
             end=_end(found["end"], found.get("said", "")) if "end" in found else None,
-            labels=json.loads(found.get("labels", "{}")),
+            labels=_labels(found.get("labels", "{}")),
             frozen="frozen" in found,
             aside="aside" in found,
             kept="kept" in found,
@@ -140,4 +145,22 @@ class Look:
 
 def _end(text: str, said: str) -> ProgramEnd:
     code, _, why = text.partition(" ")
-    return ProgramEnd(int(code), out_of_memory=why == "memory", reason=said if int(code) else "")
+    status = _number(code)
+    return ProgramEnd(status, out_of_memory=why == "memory", reason=said if status != 0 else "")
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    seconds = _number(text or "")
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _labels(text: str) -> Mapping[str, str]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}

@@ -1,0 +1,74 @@
+"""An API server that is slow, and a file that does not lead to one: neither is taken for something else."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from sandherd.settings import Settings
+from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.kubernetes.opening import open_kubernetes
+from tests.doubles.kubernetes.api import Fault
+from tests.doubles.kubernetes.cluster import IMAGE, Cluster
+from tests.doubles.kubernetes.opening import opened
+from tests.doubles.kubernetes.store import ApiError
+from tests.integration.runtimes.conftest import Boxes
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+SLOW = ApiError(504, "Timeout", "the server was unable to return a response in the time allotted")
+
+
+class OfAll(Fault):
+    """Whoever lists pods or watches them is told this; who asks for one is not."""
+
+    def takes(self, request: web.Request) -> bool:
+        """By the end of the path."""
+        return self.times > 0 and request.method == "GET" and request.path.endswith("/pods")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster of the test's own."""
+    with Cluster() as one:
+        yield one
+
+
+@pytest.fixture
+async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
+    """Boxes there."""
+    boxes = Boxes(await opened(cluster)())
+    try:
+        yield boxes
+    finally:
+        cluster.now(cluster.api.faults.clear)
+        await boxes.close()
+
+
+def slow(cluster: Cluster) -> None:
+    cluster.now(lambda: cluster.api.faults.append(OfAll("GET", "", SLOW, times=2)))
+
+
+async def test_an_answer_that_takes_too_long_cuts_no_grace_short(cluster: Cluster, pods: Boxes) -> None:
+    """A pod is made once, and its program has all the time that it may take for its end."""
+    slow(cluster)
+    box = await pods.make('trap "sleep 1; exit 5" TERM; echo > here; while :; do sleep 0.1; done')
+    await pods.sh(box, "until test -e here; do sleep 0.05; done")
+    slow(cluster)
+    await pods.provider.stop(box.name, 20)
+    found = await pods.until(box, lambda one: one is not None and one.end is not None)
+    assert found is not None
+    assert found.end is not None
+    assert (found.id, found.end.code) == (box.id, 5)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- none", "none", "current-context: {}\nclusters: 1\n"])
+async def test_a_file_that_is_no_configuration_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+    """With its name, and nothing of what stands in it."""
+    file = tmp_path / "config"
+    file.write_text(f"{text} # tok-0123456789")
+    settings = Settings(sandbox_image=IMAGE, kubernetes_config=file)
+    with pytest.raises(RuntimeFailedError, match="config") as caught:
+        await open_kubernetes(settings, "h1")
+    assert caught.value.fault is RuntimeFault.REFUSED
+    assert "tok-0123456789" not in str(caught.value)
