@@ -4,6 +4,8 @@ It is made of what is installed here: the same versions, and, unless others are 
 """
 
 import functools
+import gzip
+import hashlib
 import importlib.util
 import io
 import re
@@ -58,15 +60,34 @@ COMPILE: Final = ("/bin/sh", "-c", compiling())
 
 @functools.cache
 def bundle() -> bytes:
-    """The archive for boxes with this kind of Python, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
+    """The archive as `make_bundle` makes it, kept for whoever needs it for every box. Raises `NoWorkerError`."""
+    return make_bundle()
+
+
+def make_bundle() -> bytes:
+    """The archive for boxes with this kind of Python, gzipped, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    # It is a third of what is in it, packed in a fraction of a second; another half second would save a tenth more.
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w") as archive,
+    ):
         for name in ("bin", "lib"):
             _add_folder(archive, name)
         _add(archive, "bin/sandherd-box", start().encode(), 0o755)
         for path, file in sorted(files().items()):
             _add(archive, f"lib/{path}", file.read_bytes(), 0o644)
     return packed.getvalue()
+
+
+@functools.cache
+def digest() -> str:
+    """Of all that is in the archive, without making it. Raises `NoWorkerError`."""
+    found = hashlib.sha256(start().encode())
+    for path, file in sorted(files().items()):
+        found.update(f"{path} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()
 
 
 def files() -> Mapping[str, Path]:

@@ -1,5 +1,6 @@
 """What is done inside of a started sandbox: by the toolbox that Daytona runs there."""
 
+import asyncio
 import base64
 import binascii
 import math
@@ -48,7 +49,7 @@ class Toolbox:
         program = spec.program[0]
         said = await self._said("making folders in", scripts.setup(program))
         if said.strip().endswith("lacks") and PurePosixPath(program).is_relative_to(WORKER):
-            await self._bring(bundle() if bundled is None else bundled)
+            await self._bring(await asyncio.to_thread(bundle) if bundled is None else bundled)
         await self.put([File(f"{RUN}/program", scripts.program_file(spec.program)), *spec.files])
 
     async def start(self, number: int) -> Life:
