@@ -1,17 +1,11 @@
 """A herd is backed up by the commands of docs/backup.md, lost with all that it had, and restored into a fresh stack."""
 
 import asyncio
-import os
-import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from uuid import uuid4
 
 import pytest
@@ -22,58 +16,10 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer, binaries
-from spawner.runtimes.opening import Options, open_runtime
-from tests.e2e.line import SANDHERD
+from tests.integration.operating.following import Place, followed, place
 from tests.integration.operating.herds import answer, context, running, sandherd, until
 
 P = Principal
-PAGE = Path(__file__).parents[3] / "docs" / "backup.md"
-COMPOSE = """#!/bin/sh
-# In place of Docker Compose: what it would run in a container is run here, and what it would start is not.
-echo "$*" >> "$SAID"
-case "$*" in
-  *"tar identity"*) for last; do shift; [ "$last" = identity ] && break; done; shift 2; exec tar -C "$HERD" "$@" ;;
-  *"exec -T postgres"*) shift 4; program=$1; shift 3; exec "$POSTGRES/$program" -U postgres "$@" ;;
-esac
-"""
-
-
-@dataclass
-class Place:
-    """A machine: a broker, a database, and the home of a spawner."""
-
-    broker: Broker
-    database: str
-    home: Path
-    keys: Path
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return sandherd(self.broker, *words, "--identity", str(self.keys), "-o", "json")
-
-    async def end_sandboxes(self) -> None:
-        runtime = await open_runtime(Options(root=self.home / "sandboxes", aside=self.home / "kept", isolation="none"))
-        for seen in await runtime.find_all():
-            await runtime.remove(seen.unit)
-        await runtime.close()
-
-
-@asynccontextmanager
-async def place(server: PostgresServer, keys: Path | None = None) -> AsyncIterator[Place]:
-    """A fresh one, with an empty database; with `keys`, the broker is of that identity."""
-    folder, name = Path(tempfile.mkdtemp(prefix="place-")), f"test_{uuid4().hex}"
-    if keys:
-        shutil.copytree(keys, folder / "broker/identity")
-    broker = Broker(folder / "broker")
-    await server.create_database(name)
-    found = Place(broker, server.url(name), folder / "home", folder / "broker/identity")
-    try:
-        await broker.start()
-        yield found
-    finally:
-        await found.end_sandboxes()
-        await broker.kill()
-        await server.drop_database(name)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -120,7 +66,7 @@ async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: Po
             before = await settled(herd)
         await is_backed_up(first, kept)
     async with place(postgres_server, kept / "herd/identity") as second:
-        await is_restored(second, kept)
+        await is_restored(postgres_server, second, kept)
         async with (
             running(second.broker, second.database, second.home, isolation="none", max_attempts=3),
             Herd.connect(context(second.broker)) as herd,
@@ -162,51 +108,21 @@ async def is_backed_up(first: Place, kept: Path) -> None:
         assert (kept / folder).stat().st_mode & 0o777 == 0o700
     readable = [file for file in (kept / "monday/streams").iterdir() if file.stat().st_mode & 0o077]
     assert readable == []
+    said = await followed("Make one", first, kept, number=1)
+    assert [words.split()[0] for words in said] == ["scale", "port-forward", "scale"]
 
 
-async def is_restored(second: Place, kept: Path) -> None:
+async def is_restored(server: PostgresServer, second: Place, kept: Path) -> None:
     said = await followed("Restore it", second, kept, until="docker compose up -d\n")
     assert "compose up -d nats postgres" in said
     again = await asyncio.to_thread(second.command, "restore", str(kept / "monday/streams"))
     states = {row["stream"]: row["state"] for row in answer(again)}
     assert states["EVENTS"] == states["KV_tasks"] == "as it was"
-
-
-async def followed(title: str, at: Place, folder: Path, until: str = "") -> list[str]:
-    """Run the first commands below a heading of the page there. Returns what Compose was told."""
-    section = PAGE.read_text().partition(f"## {title}\n")[2]
-    block = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[0]
-    lines = [line.removeprefix("$ ") for line in block.splitlines(keepends=True)]
-    programs, said, volume = folder / "programs", folder / "said", at.home.parent / "volume"
-    shutil.copytree(at.keys, volume / "identity")
-    programs.mkdir(exist_ok=True)
-    (programs / "docker").write_text(COMPOSE)
-    (programs / "docker").chmod(0o755)
-    said.write_text("")
-    database, _, sockets = at.database.partition("@/")[2].partition("?host=")
-    told = {
-        **os.environ,
-        "PATH": f"{programs}:{SANDHERD.parent}:{os.environ['PATH']}",
-        "HERD": str(volume),
-        "SAID": str(said),
-        "POSTGRES": str(binaries()),
-        "PGHOST": unquote(sockets),
-        "NATS_URL": at.broker.url,
-        "SANDHERD_HOME": str(folder / "nowhere"),
-    }
-    # Its database has a name of its own, as tests share one server.
-    script = "set -eu\n" + "".join(lines[: lines.index(until)] if until else lines)
-    script = re.sub(r"(?<= )sandherd(?= [<>])", database, script)
-    done = await asyncio.to_thread(
-        subprocess.run, ["bash", "-c", script], cwd=folder, env=told, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return said.read_text().splitlines()
-
-
-def postgres(program: str, *words: str) -> None:
-    done = subprocess.run([binaries() / program, *words], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
+    # The other backup is of the same moment: its streams are there already, and its history goes into another database.
+    database = f"test_{uuid4().hex}"
+    await server.create_database(database)
+    await followed("Restore it", replace(second, database=server.url(database)), kept, number=1)
+    await server.drop_database(database)
 
 
 async def is_as_before(herd: Herd, before: Seen) -> None:
@@ -247,22 +163,23 @@ async def goes_on(herd: Herd, before: Seen) -> None:
 async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_server: PostgresServer, kept: Path) -> None:
     """Postgres alone is lost, and its dump is of before: `replay` brings what the broker has, each event once."""
     async with place(postgres_server) as herds:
+        (kept / "monday").mkdir()
+        shutil.copytree(herds.keys, kept / "herd/identity")
         async with (
             running(herds.broker, herds.database, herds.home, isolation="none"),
             Herd.connect(context(herds.broker)) as herd,
         ):
             await herd.submit("one", ["true"], task="task-one")
             await herd.wait("task-one")
-            postgres("pg_dump", "--format=custom", f"--file={kept / 'history.dump'}", herds.database)
+            dump = [binaries() / "pg_dump", "--format=custom", f"--file={kept / 'monday/history.dump'}", herds.database]
+            await asyncio.to_thread(subprocess.run, dump, check=True, timeout=60)
             await herd.submit("two", ["true"], task="task-two")
             await herd.wait("task-two")
             before = await all_stored(herd)
         name = herds.database.partition("@/")[2].partition("?")[0]
         await postgres_server.drop_database(name)
         await postgres_server.create_database(name)
-        postgres("pg_restore", "--exit-on-error", f"--dbname={herds.database}", str(kept / "history.dump"))
-        done = await asyncio.to_thread(herds.command, "replay")
-        assert answer(done)["events"] >= len(before)
+        await followed("Only the database was lost", herds, kept)
         async with (
             running(herds.broker, herds.database, herds.home, isolation="none"),
             Herd.connect(context(herds.broker)) as herd,
