@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
-from spawner.runtimes.boxes.bundle import COMPILE, LABEL, WORKER, NoWorkerError, digest, make_bundle
+from spawner.runtimes.boxes.bundle import COMPILE, LABEL, WORKER, NoWorkerError, digest, packed
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.docker import archives
 
@@ -40,7 +40,7 @@ class Bringing:
         """The image to make boxes of, where this one is asked for. Raises `ProviderError`, `DockerError`."""
         shown = await self._shown(image)
         labels = (shown.get("Config") or {}).get("Labels") or {}
-        worker = None if LABEL in labels else self._worker()
+        worker = None if LABEL in labels else await self._worker()
         name = _name(worker or "", shown["Id"], self._owner)
         if not await self._is_there(name):
             async with self._one, asyncio.timeout(_PATIENCE):
@@ -94,9 +94,8 @@ class Bringing:
         await porter.put_archive("/", io.BytesIO(archives.grounds(self._owner)))
         if not lacks_worker:
             return
-        # Made anew, as that is once for an image; kept, it would be a tenth of all that a spawner holds in memory.
-        packed = await asyncio.to_thread(make_bundle) if self._bundled is None else self._bundled
-        await porter.put_archive(WORKER, io.BytesIO(packed))
+        worker = await packed() if self._bundled is None else self._bundled
+        await porter.put_archive(WORKER, io.BytesIO(worker))
         await porter.start()
         if (await porter.wait(timeout=_PATIENCE))["StatusCode"]:
             said = " ".join(await porter.log(stdout=True, stderr=True, tail=3))
@@ -118,10 +117,10 @@ class Bringing:
             waited += _LOOK_AGAIN
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _worker(self) -> str:
+    async def _worker(self) -> str:
         """Which worker it is that is brought."""
         try:
-            return digest() if self._bundled is None else hashlib.sha256(self._bundled).hexdigest()
+            return await digest() if self._bundled is None else hashlib.sha256(self._bundled).hexdigest()
         except NoWorkerError as error:
             told = f"docker: {error}, and the image lacks it: install it, or make an image with sandherd image build"
             raise ProviderError(ProviderFault.REFUSED, told) from error

@@ -1,11 +1,10 @@
 """Making a box step by step, each of which may have been done before: the answer to any of them may have been lost."""
 
-import asyncio
 import time
 from typing import Final
 
 from sandherd.telemetry import logs
-from spawner.runtimes.boxes.bundle import WORKER, bundle
+from spawner.runtimes.boxes.bundle import WORKER, kept
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import Box, BoxSpec, ProviderError, ProviderFault, Ran
 from spawner.runtimes.kubernetes import executing, gate, manifests, packing, states
@@ -81,7 +80,7 @@ class Making:
         if opened := int(said[0]):
             return opened
         if spec.program[0].startswith(WORKER) and said[1] == b"no":
-            archive = await asyncio.to_thread(bundle) if self._worker is None else self._worker
+            archive = await kept() if self._worker is None else self._worker
             await self._step(spec.name, gate.bring(len(archive)), archive)
         files = packing.packed(spec.files)
         text = gate.unless_open(life) + gate.receive(len(files)) + gate.opened(life)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spawner.runtimes.boxes.bundle import COMPILE, WORKER, bundle
+from spawner.runtimes.boxes.bundle import COMPILE, WORKER, kept
 from spawner.runtimes.boxes.furnishing import ROOT, listed
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
 from spawner.runtimes.boxes.retrying import USUAL, Patience
@@ -113,6 +113,6 @@ async def _bring(server: AgentServer, program: str) -> None:
     """The worker, to an image that lacks it."""
     if not program.startswith(f"{WORKER}/"):
         raise ProviderError(ProviderFault.REFUSED, f"remote: the image has no {program}")
-    await server.upload(_PACKED, await asyncio.to_thread(bundle))
+    await server.upload(_PACKED, await kept())
     await server.control(scripts.command("unpack", WORKER, _PACKED), _UNPACKING)
     await server.bash(scripts.line(COMPILE), _UNPACKING)  # without, every start compiles it: slow, no fault
