@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pages import Row, page, table
+from pages import Row, code, page, table
 
 from sandherd.contracts.streams import BUCKETS, STREAMS
 
@@ -29,6 +29,8 @@ def sizing() -> str:
         "## With nothing to do\n",
         table(("part", "MiB", "MiB alone", "% of a core", "measured"), map(idle(figures), (*SERVICES, *OTHERS))),
         IDLE,
+        table(("runtime", "MiB more in the spawner", "alone, in all", "measured"), map(client(figures), CLIENTS)),
+        CLIENT.format(archive=figures["idle.archive"]["value"]["MiB"]),
         "## For each sandbox\n",
         table(("what", "takes", "measured"), sandbox(figures)),
         SANDBOX,
@@ -45,11 +47,18 @@ services and the measuring programs ran together; Python {python}, nats-server {
 `make sizing` measures anew and writes this page. Take the figures for the order of size, and your own for the rest:
 every one of them is in [telemetry.md](telemetry.md), too.
 """
-OTHERS: Final = ("nats", "postgres", "sandbox")
+OTHERS: Final = ("spawner_docker", "nats", "postgres", "sandbox")
+CALLED: Final = {"spawner_docker": "spawner, when it has made containers"}
 IDLE: Final = """\
 *MiB* counts once what several processes share, *alone* as if each were on a machine of its own: that is what a
 container takes. A service of ours is to stay below 80 MiB and 1 % of a core; the chart asks for more, as it works, too.
 `sandbox` is one without a task: its worker, and what holds it.
+"""
+CLIENTS: Final = ("docker", "kubernetes", "daytona", "remote")
+CLIENT: Final = """\
+That is what is loaded of a provider's client where this runtime is set; the first line of the table before has none of
+it. What is above 80 MiB in all is so for that client. Another {archive} MiB are kept by a spawner that has brought its
+worker to sandboxes of `kubernetes`, `daytona` or `remote`, as it does where their image lacks it.
 """
 SANDBOX: Final = """\
 The agent comes on top, and is the larger part: [harnesses.md](harnesses.md). A sandbox is given at most what its limits
@@ -71,7 +80,18 @@ def idle(figures: Figures) -> Any:
     def row(name: str) -> Row:
         one = figures[f"idle.{name}"]
         value = one["value"]
-        return name, value["MiB"], value["alone"], value["cpu"], one["on"]
+        return CALLED.get(name, name), value["MiB"], value["alone"], value["cpu"], one["on"]
+
+    return row
+
+
+def client(figures: Figures) -> Any:
+    """A row of the second table."""
+
+    def row(name: str) -> Row:
+        one = figures[f"idle.client_{name}"]
+        whole = round(figures["idle.spawner"]["value"]["alone"] + one["value"]["MiB"], 1)
+        return code(name), one["value"]["MiB"], whole, one["on"]
 
     return row
 

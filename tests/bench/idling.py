@@ -1,10 +1,13 @@
 """What a stack takes that has nothing to do: memory and processor of each part, and of each sandbox without a task.
 
-Beside it is the bare minimum of the same: a Python program that is connected to the broker and waits.
+Beside it is the bare minimum of the same: a Python program that is connected to the broker and waits. The spawner is
+measured once more with a real Docker Engine, when it has brought its worker to an image and ended the sandbox: it has
+more loaded then, and nothing to do again.
 """
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +16,9 @@ from typing import Any, Final
 
 import psutil
 
+from sandherd.bundle import bundle
 from sandherd.client import Herd
+from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.stack.home import Home, read_context, read_record
 
 SANDBOXES: Final = 4
@@ -38,20 +43,73 @@ Figure = dict[str, Any]
 
 async def figures(herd: Herd, home: Path, settle: float = _SETTLE, seconds: float = _MEASURED) -> dict[str, Figure]:
     """Of every process that the stack has started, and of the mean of some sandboxes in which nobody works."""
-    record = read_record(Home(home))
-    assert record is not None
-    parts = {name: [psutil.Process(process.pid)] for name, process in record.processes.items()}
+    parts = processes(home)
     async with bare(home) as program:
         parts["bare"] = [program]
-        await asyncio.sleep(settle)
+        await asyncio.sleep(settle)  # until a start is over with
         found = await measured(parts, seconds)
     for _ in range(SANDBOXES):
         await herd.create()
-    await asyncio.sleep(settle)
+    await asyncio.sleep(settle)  # until a start is over with
     sandboxes = await measured({"sandbox": parts["spawner"][0].children()}, seconds)
     found["sandbox"] = {name: round(value / SANDBOXES, 2) for name, value in sandboxes["sandbox"].items()}
     baseline = found.pop("bare")
     return {f"idle.{name}": figure(value, baseline) for name, value in found.items()}
+
+
+async def of_containers(herd: Herd, home: Path, settle: float = _SETTLE, seconds: float = _MEASURED) -> Figure:
+    """Of a spawner that has made a sandbox at an engine, and ended it."""
+    sandbox = await herd.create()
+    assert sandbox is not None  # it was waited for
+    await herd.terminate(sandbox.sandbox)
+    await ended(herd, sandbox.sandbox)
+    async with bare(home) as program:
+        await asyncio.sleep(settle)  # until a start is over with
+        found = await measured({"spawner": processes(home)["spawner"], "bare": [program]}, seconds)
+    return {"idle.spawner_docker": figure(found["spawner"], found["bare"])}
+
+
+async def ended(herd: Herd, sandbox: str, seconds: float = 120) -> None:
+    """Until it is so."""
+    async with asyncio.timeout(seconds):
+        while (await herd.sandbox(sandbox)).state not in SANDBOX_ENDED:
+            await asyncio.sleep(0.1)
+
+
+def processes(home: Path) -> dict[str, list[psutil.Process]]:
+    """Each part of the stack there."""
+    record = read_record(Home(home))
+    assert record is not None
+    return {name: [psutil.Process(process.pid)] for name, process in record.processes.items()}
+
+
+_LOADING: Final = """
+import importlib, sys, psutil
+import spawner.main
+importlib.import_module(f"spawner.runtimes.{sys.argv[1]}")
+print(psutil.Process().memory_info().rss)
+"""
+RUNTIMES: Final = ("docker", "kubernetes", "daytona", "remote")
+
+
+def of_clients() -> dict[str, Figure]:
+    """What the spawner has loaded for each runtime that is elsewhere, beside what it has with `process` alone."""
+    bare, archive = loaded("opening"), round(len(bundle()) / 2**20, 1)
+    kept = {"value": {"MiB": archive}, "unit": "MiB", "baseline": bare, "ratio": round((bare + archive) / bare, 2)}
+    return {"idle.archive": kept} | {
+        f"idle.client_{name}": {
+            "value": {"MiB": round(whole - bare, 1)}, "unit": "MiB", "baseline": bare, "ratio": round(whole / bare, 2),
+        }
+        for name in RUNTIMES
+        for whole in [loaded(f"{name}.opening")]
+    }  # fmt: skip
+
+
+def loaded(module: str) -> float:
+    """All that a Python holds in MiB which has the spawner and this one loaded, and has begun nothing."""
+    command = [sys.executable, "-c", _LOADING, module]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return round(int(told.stdout) / 2**20, 1)
 
 
 def figure(value: dict[str, float], baseline: dict[str, float]) -> Figure:
@@ -64,7 +122,7 @@ async def measured(parts: dict[str, list[psutil.Process]], seconds: float) -> di
     """Of each part with all that it has started."""
     whole = {name: [one for root in roots for one in descent(root)] for name, roots in parts.items()}
     before = {name: spent(processes) for name, processes in whole.items()}
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # what is measured is what it takes meanwhile
     return {
         name: held(processes) | {"cpu": round((spent(processes) - before[name]) / seconds * 100, 2)}
         for name, processes in whole.items()

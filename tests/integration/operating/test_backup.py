@@ -171,7 +171,8 @@ async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_serv
         ):
             await herd.submit("one", ["true"], task="task-one")
             await herd.wait("task-one")
-            dump = [binaries() / "pg_dump", "--format=custom", f"--file={kept / 'monday/history.dump'}", herds.database]
+            where = f"--file={kept / 'monday/history.dump'}"
+            dump = [str(binaries() / "pg_dump"), "--format=custom", where, herds.database]
             await asyncio.to_thread(subprocess.run, dump, check=True, timeout=60)
             await herd.submit("two", ["true"], task="task-two")
             await herd.wait("task-two")
