@@ -132,18 +132,3 @@ def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> Non
     tests = [line for line in followed.asked if line[:2] == ["helm", "test"]]
     assert tests == [["helm", "test", "sandherd", "-n", "sandherd", "--logs"]]
     assert any(one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test" for one in followed.objects)
-
-
-def test_the_page_on_backups_stops_the_services_and_starts_as_many(followed: Followed) -> None:
-    """What it scales is the release that this page installs: its four services, and nothing else of the namespace."""
-    page = (ROOT / "docs/backup.md").read_text()
-    asked = [line.split() for line in re.findall(r"^\$ kubectl (scale .*)$", page, re.MULTILINE)]
-    label = {"app.kubernetes.io/instance": "sandherd"}
-    selects = "=".join(*label.items())
-    found = [one for one in followed.objects if label.items() <= one["metadata"].get("labels", {}).items()]
-    deployments = [one["spec"]["replicas"] for one in found if one["kind"] == "Deployment"]
-    assert asked == [
-        ["scale", "deployment", "-n", "sandherd", "-l", selects, f"--replicas={count}"] for count in (0, deployments[0])
-    ]
-    assert len(deployments) == 4
-    assert len(set(deployments)) == 1
