@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import alerts
 import chart
 import cluster
+import dashboards
 import failures_page
 import harnesses_page
 import image_contents
@@ -47,6 +49,8 @@ def documents() -> dict[Path, str]:
     made[ROOT / "deploy" / "kubernetes" / "role.yaml"] = rights.document()
     made[ROOT / "deploy" / "images" / "service" / "contents.json"] = as_json(image_contents.contents())
     made |= cluster.documents()
+    made |= dashboards.documents()
+    made |= alerts.documents()
     made |= chart.documents(made)
     readme = ROOT / "README.md"
     made[readme] = refreshed(readme.read_text(encoding="utf-8"))
@@ -73,7 +77,7 @@ def refreshed(text: str) -> str:
 def stale(made: Mapping[Path, str]) -> list[Path]:
     """The documents that are not what they should be, and those that nothing makes any more."""
     changed = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    folders = (ROOT / "docs" / "schemas", chart.CHART / "files" / "dashboards")
+    folders = (ROOT / "docs" / "schemas", chart.CHART / "files" / "dashboards", dashboards.SOURCES / "dashboards")
     return changed + [path for folder in folders for path in folder.rglob("*.json") if path not in made]
 
 

@@ -13,6 +13,7 @@ GROUPS: Final = (
     ("docker", re.compile(r"tests/(?:integration/runtimes|e2e/docker)/.*docker")),
     ("kubernetes", re.compile(r"tests/(?:integration/runtimes|e2e/kubernetes)/.*kubernetes")),
     ("helm", re.compile(r"tests/integration/deploy/test_helm_")),
+    ("telemetry", re.compile(r"tests/integration/telemetry/")),
     ("agents", re.compile(r"tests/e2e/test_line_")),
     ("line", re.compile(r"tests/e2e/test_spawner_line")),
     ("stack", re.compile(r"tests/integration/stack/test_stack_(?:supervisor|trace)")),

@@ -26,7 +26,7 @@ from sandherd.stack.broker import Broker
 from tests.faults.unlucky import LOST, comes_to
 from tests.integration.spawner.conftest import Person, eventually
 
-TASKS_QUICK = 30
+TASKS_QUICK = 16
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
 REPLICAS = 2
 KILL_EVERY = 5.0

@@ -31,6 +31,7 @@ from sandherd.contracts.streams import CONSUMERS
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
+from sandherd.telemetry.metrics import GROUPS
 
 __all__ = ["Answerer", "Asked", "Service", "ServiceFailedError", "serve"]
 
@@ -59,6 +60,7 @@ class Service:
         self._runs: dict[str, Run] = {}
         self._answers = Answers(principal, self.meters)
         self._failure: asyncio.Future[None] | None = None
+        self.meters.begin((*GROUPS["every service"], *GROUPS[principal]))
         self._measure_streams()
 
     def _measure_streams(self) -> None:

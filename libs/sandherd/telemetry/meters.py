@@ -1,7 +1,9 @@
 """The metrics of one process, as the table says."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.telemetry.labels import OTHER
 from sandherd.telemetry.metrics import BY_NAME, Kind, Metric
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
 
 Key = tuple[str | tuple[str, str], ...]
 """A metric's name, and its labels."""
+FEW: Final = 12
+"""Counters with at most so many series are shown as 0 from the start; others begin with their first count each, as
+histograms with labels do."""
 
 
 class Meters:
@@ -24,6 +29,16 @@ class Meters:
         self._registry = registry
         self._made: dict[str, Any] = {}
         self._series: dict[Key, Any] = {}
+
+    def begin(self, metrics: Iterable[Metric]) -> None:
+        """Show what these count as 0, so that the first time is a rise that whoever looks can see."""
+        for metric in metrics:
+            if metric.kind is Kind.HISTOGRAM and not metric.labels:
+                self._of(metric.name, {})
+            if metric.kind is Kind.COUNTER and prod(len(label.values) for label in metric.labels) <= FEW:
+                names = [label.name for label in metric.labels]
+                for values in product(*(sorted(label.values) for label in metric.labels)):
+                    self.count(metric.name, 0, **dict(zip(names, values, strict=True)))
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""

@@ -70,7 +70,7 @@ async def kill_supervisor(home: Path) -> None:
             await asyncio.sleep(0.05)  # another process: nothing here is told of it
 
 
-@pytest.mark.parametrize("how", ["in order", "after its supervisor was killed"])
+@pytest.mark.parametrize("how", ["in order", pytest.param("after its supervisor was killed", marks=pytest.mark.long)])
 async def test_down_ends_containers_in_order_and_the_next_up_leaves_nothing(
     home: Path, docker_engine: Engine, how: str
 ) -> None:

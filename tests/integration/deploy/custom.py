@@ -3,6 +3,7 @@
 from typing import Any
 
 Json = dict[str, Any]
+RELABELLED: Json = {"relabelings": [{"sourceLabels": [str], "targetLabel": str, "replacement": str}]}
 FIELDS: dict[str, Any] = {
     # keda.sh/docs, ScaledObject and the trigger `nats-jetstream`
     "keda.sh/v1alpha1 ScaledObject": {
@@ -27,12 +28,12 @@ FIELDS: dict[str, Any] = {
     # prometheus-operator.dev/docs, API reference
     "monitoring.coreos.com/v1 PodMonitor": {
         "selector": dict,
-        "podMetricsEndpoints": [{"port": str, "path": str, "interval": str}],
+        "podMetricsEndpoints": [{"port": str, "path": str, "interval": str, **RELABELLED}],
         "podTargetLabels": [str],
     },
     "monitoring.coreos.com/v1 ServiceMonitor": {
         "selector": dict,
-        "endpoints": [{"port": str, "path": str, "interval": str}],
+        "endpoints": [{"port": str, "path": str, "interval": str, **RELABELLED}],
         "targetLabels": [str],
     },
     "monitoring.coreos.com/v1 PrometheusRule": {

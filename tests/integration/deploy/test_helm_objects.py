@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from sandherd.settings import load
+from tests.engines.prometheus import rules
 from tests.integration.deploy.charts import (
     CHART,
     GIVEN,
@@ -178,6 +179,23 @@ def test_alerts_and_dashboards_come_as_they_are(tmp_path: Path) -> None:
     assert found["two.json"] == '{"title": "{{ two }}"}\n'
     assert found.keys() == {path.name for path in (chart / "files/dashboards").glob("*.json")}
     assert of_kind(rendered({"monitoring": {"enabled": True, "rules": False}}), "PrometheusRule") == []
+
+
+def test_what_is_scraped_says_which_herd_and_service_it_is_of() -> None:
+    """By `job` and `service`, which every alert and dashboard asks for; and the alerts' links lead where one says."""
+    for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
+        told = {"enabled": True, "kind": kind, "runbooks": "https://git.example.org/herd/docs/runbooks"}
+        objects = rendered({"monitoring": told})
+        (monitor,) = of_kind(objects, kind)
+        ((herd, service),) = (endpoint["relabelings"] for endpoint in monitor["spec"][field])
+        assert herd == {"targetLabel": "job", "replacement": f"{NAMESPACE}/{monitor['metadata']['name']}"}
+        label = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
+        assert service == {"targetLabel": "service", "sourceLabels": [label]}
+        (made,) = of_kind(objects, "PrometheusRule")
+        alerts = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
+        links = [rule["annotations"]["runbook_url"] for rule in alerts]
+        assert all(re.fullmatch(r"https://git\.example\.org/herd/docs/runbooks/\w+\.md", link) for link in links)
+        assert [rule["expr"] for rule in alerts] == [rule["expr"] for rule in rules()]
 
 
 def test_nothing_is_left_unsaid_in_what_is_made() -> None:

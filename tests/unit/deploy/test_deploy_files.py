@@ -77,32 +77,39 @@ def test_nothing_of_ours_runs_as_root_or_writes_to_its_own_root() -> None:
     assert "USER 10001:10001" in (SERVICE / "Dockerfile").read_text()
 
 
-def test_only_the_one_who_writes_the_history_reaches_postgres() -> None:
-    """Its network has no way out, and sandboxes are on one where there is nothing but the broker."""
+def test_only_who_writes_the_history_and_grafana_reach_postgres() -> None:
+    """Its network has no way out, and sandboxes are on one where there is nothing but the broker.
+
+    Grafana has no credential for it but that of a role which reads, and that only where somebody gives it one.
+    """
     networks = {name: set(part.get("networks", ())) for name, part in PARTS.items()}
     assert COMPOSE["networks"]["history"] == {"internal": True}
-    assert {name for name, found in networks.items() if "history" in found} == {"postgres", "migration", "event-ingest"}
+    assert {name for name, found in networks.items() if "history" in found} == {
+        "postgres",
+        "migration",
+        "event-ingest",
+        "grafana",
+    }
+    assert not [volume for volume in PARTS["grafana"]["volumes"] if "password" in volume or "credentials" in volume]
     assert {name for name, found in networks.items() if "sandboxes" in found} == {"nats"}
     published = [port for part in PARTS.values() for port in part.get("ports", ())]
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
 def test_every_file_that_is_mounted_is_there() -> None:
-    """An engine would make a folder in the place of one that is not."""
+    """And something in every folder: an engine would make an empty one in the place of what is not."""
     mounted = {_source(volume) for part in PARTS.values() for volume in part.get("volumes", ())}
     files = {name for name in mounted if name.startswith("./")}
-    assert files
-    # The dashboards and rules are another's, and come with them.
-    assert {name for name in files if not (ROOT / name).exists()} <= {
-        "./deploy/grafana/dashboards", "./deploy/prometheus/rules",
-    }  # fmt: skip
+    assert {"./deploy/grafana/dashboards", "./deploy/prometheus/rules"} <= files
+    for path in (ROOT / name for name in files):
+        assert path.is_file() or any(inside.is_file() for inside in path.rglob("*")), path
 
 
 def test_prometheus_asks_every_service_on_the_port_of_its_image() -> None:
     """A service that nobody asks has no panel and no alert."""
     config = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())
-    targets = {target for group in config["scrape_configs"][0]["static_configs"] for target in group["targets"]}
-    assert targets == {f"{service}:8000" for service in SERVICES}
+    asked = {group["labels"]["service"]: group["targets"] for group in config["scrape_configs"][0]["static_configs"]}
+    assert asked == {str(service): [f"{service}:8000"] for service in SERVICES}
     assert "SANDHERD_HTTP_PORT=8000" in (SERVICE / "Dockerfile").read_text()
 
 

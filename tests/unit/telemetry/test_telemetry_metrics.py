@@ -75,6 +75,22 @@ def test_a_gauge_that_another_knows_better_is_shown_no_more() -> None:
     assert registry.get_sample_value("sandherd_tasks", {"state": "pending"}) == 2
 
 
+def test_what_has_few_series_is_shown_before_anything_is_counted() -> None:
+    """As 0, so that the first time is a rise; what has many series begins with its first count."""
+    registry = CollectorRegistry()
+    meters = Meters(registry)
+    meters.begin(METRICS)
+    assert registry.get_sample_value("sandherd_reconnects_total") == 0
+    assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "failed"}) == 0
+    assert registry.get_sample_value("sandherd_turn_seconds_count") == 0
+    assert registry.get_sample_value("sandherd_ingest_stored_total", {"type": "agent.message"}) is None
+    assert registry.get_sample_value("sandherd_task_seconds_count", {"state": "failed"}) is None
+    assert registry.get_sample_value("sandherd_tasks", {"state": "pending"}) is None
+    meters.count("sandherd_attempts_total", outcome="failed")
+    meters.begin(METRICS)
+    assert registry.get_sample_value("sandherd_attempts_total", {"outcome": "failed"}) == 1
+
+
 def test_values_that_a_service_owns_are_the_same_there() -> None:
     """Rules, leases and states of the pool are repeated in the labels, because libs know no service."""
     assert set(labels.IDLE_RULES) == {rule.value for rule in Rule}

@@ -133,8 +133,9 @@ def test_an_escaped_line_gives_the_message_back() -> None:
 async def test_an_interrupt_stops_what_it_does_and_not_the_program(make: Make, listener: Any, eventually: Any) -> None:
     """SIGINT, then the instruction on standard input; the program goes on."""
     script = (
-        "import time\nprint('up', flush=True)\n"
-        "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('stopped', input())"
+        "import time\n"
+        "try:\n    print('up', flush=True)\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    print('stopped', input())"
     )
     harness = make(sys.executable, "-c", script)
     await harness.start()

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,14 +15,29 @@ from spawner.runtimes.cgroups import find
 from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapter
 from tests.integration.worker.conformance.groups import Group
 
+AT_LENGTH: Final = {
+    "test_a_task_goes_on_from_an_earlier_session": {"openhands", "acp"},
+    "test_what_was_frozen_goes_on_where_it_was": {"openhands", "acp"},
+    "test_a_kill_for_memory_is_known_with_its_figures": {"openhands", "acp"},
+    "test_heartbeats_come_during_a_long_turn": {"openhands", "acp"},
+    "test_a_worker_that_is_killed_leaves_nothing": {"openhands"},
+}
+"""Claims that are the worker's rather than its agent's, and the kinds that only `make soak` starts for them: five
+starts of an OpenHands agent take half a minute of CPU. Sessions of each kind are tested with its driver, too."""
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every test is one of each kind; one about a victim is one of each process whose death is the agent's."""
     if "which" in metafunc.fixturenames:
         victims = [(kind, which) for kind, one in KINDS.items() for which in one.victims]
-        metafunc.parametrize(("kind", "which"), victims)
+        marked = [pytest.param(*victim, marks=_marks(metafunc, victim[0])) for victim in victims]
+        metafunc.parametrize(("kind", "which"), marked)
     elif "agent" in metafunc.fixturenames:
-        metafunc.parametrize("kind", list(KINDS))
+        metafunc.parametrize("kind", [pytest.param(kind, marks=_marks(metafunc, kind)) for kind in KINDS])
+
+
+def _marks(metafunc: pytest.Metafunc, kind: str) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.long,) if kind in AT_LENGTH.get(metafunc.function.__name__, ()) else ()
 
 
 @pytest.fixture

@@ -1,0 +1,123 @@
+"""A real Prometheus of Debian's, and promtool: unpacked, not installed."""
+
+import json
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import yaml
+
+from tests.engines.packages import unpacked
+
+Json = dict[str, Any]
+RULES: Final = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
+_PATIENCE: Final = 60.0
+
+
+def program(name: str) -> Path:
+    """`prometheus` or `promtool`. Raises `subprocess.CalledProcessError` where the package can't be had."""
+    return unpacked("prometheus") / "usr" / "bin" / name
+
+
+def promtool(*words: str | Path) -> str:
+    """What promtool says of files that are well; else the test fails with what it says of them."""
+    done = subprocess.run([program("promtool"), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rules() -> list[Json]:
+    """Every rule that there is."""
+    groups = [group for path in sorted(RULES.glob("*.yaml")) for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """One that runs, and looks every second."""
+
+    url: str
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """What its API answers."""
+        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters)}", timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def find(self, query: str) -> list[Json]:
+        """The series that a query finds now."""
+        found: list[Json] = self.ask("query", query=query)["result"]
+        return found
+
+    def numbers(self, query: str) -> list[float]:
+        """Their values; what is no number (as a share of nothing) is left out."""
+        values = [float(series["value"][1]) for series in self.find(query)]
+        return [value for value in values if value == value]  # noqa: PLR0124  # NaN alone differs from itself
+
+    def alerts(self) -> set[tuple[str, str]]:
+        """The alerts that are pending or fire, with that word."""
+        return {(alert["labels"]["alertname"], alert["state"]) for alert in self.ask("alerts")["alerts"]}
+
+    def until(self, holds: Callable[[], Any], what: Callable[[], str]) -> None:
+        """Wait until this holds; else the test fails with what there is instead."""
+        end = time.monotonic() + _PATIENCE
+        while not holds():
+            assert time.monotonic() < end, what()
+            time.sleep(0.1)  # noqa: TID251  # a condition of another process
+
+
+@contextmanager
+def prometheus(job: str, targets: Mapping[str, str]) -> Iterator[Prometheus]:
+    """Scrapes these services (host:port by name) as one herd, with our rules."""
+    with tempfile.TemporaryDirectory(prefix="prometheus-") as directory:
+        (Path(directory) / "prometheus.yml").write_text(yaml.safe_dump(_configuration(job, targets)))
+        url = f"127.0.0.1:{_free_port()}"
+        command = [
+            *(str(program("prometheus")), "--config.file=prometheus.yml", "--storage.tsdb.path=data"),
+            *("--log.level=warn", f"--web.listen-address={url}"),
+        ]
+        with (Path(directory) / "log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
+        found = Prometheus(f"http://{url}")
+        try:
+            found.until(lambda: process.poll() is not None or _is_ready(found), lambda: "prometheus is not ready")
+            assert process.poll() is None, (Path(directory) / "log").read_text()
+            yield found
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _configuration(job: str, targets: Mapping[str, str]) -> Json:
+    scraped = [{"targets": [address], "labels": {"service": name}} for name, address in targets.items()]
+    return {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES / "*.yaml")],
+        "scrape_configs": [{"job_name": job, "static_configs": scraped}],
+    }
+
+
+def _is_ready(found: Prometheus) -> bool:
+    try:
+        with urlopen(f"{found.url}/-/ready", timeout=2):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+if __name__ == "__main__":
+    program("promtool")

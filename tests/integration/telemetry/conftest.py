@@ -1,0 +1,105 @@
+"""A herd at work, and a real Prometheus that watches it: one for all tests here."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+from urllib.parse import urlsplit
+
+import pytest
+
+from sandherd.client import Context, Herd
+from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.names import new_name
+from sandherd.stack.control import down, status, up
+from tests.engines.prometheus import Prometheus, prometheus
+
+AGENT: Final = Path(__file__).with_name("agent.py").read_text()
+ROOT: Final = Path(__file__).parents[3]
+HERD: Final = "a-herd"
+PATIENCE: Final = 120
+SET: Final = {"HEARTBEAT_INTERVAL": "1", "SANDHERD_CHECK_INTERVAL": "1"}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A stack that has worked, what watched it, and the sandbox whose agent was steered."""
+
+    home: Path
+    prometheus: Prometheus
+    sandbox: str
+
+
+@pytest.fixture(scope="package")
+def watched() -> Iterator[Watched]:
+    """Where a label has many values a series begins with its first count, so what is counted there happens twice."""
+    home = Path(tempfile.mkdtemp(prefix="watched-"))
+    try:
+        with patch.dict(os.environ, SET):
+            asyncio.run(up(home))
+        parts = asyncio.run(status(home)).parts
+        targets = {part.name: urlsplit(part.http).netloc for part in parts if part.http}
+        with prometheus(HERD, targets) as seen:
+            seen.until(lambda: len(seen.find("sandherd_ready")) == len(targets), lambda: "not all are seen")
+            asyncio.run(fail(home))
+            seen.until(lambda: seen.numbers("sandherd_task_seconds_count"), lambda: "the first task is not seen")
+            yield Watched(home, seen, asyncio.run(work(home)))
+    finally:
+        asyncio.run(down(home))
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def fail(home: Path) -> None:
+    """A task that fails twice, another one under its name, and what is no command."""
+    async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
+        retry = Retry(max_attempts=2, first_delay_seconds=0, also=frozenset({ErrorType.EXIT_STATUS}))
+        failing = TaskSpec(text="fail", harness=CommandHarness(argv=["false"]), retry=retry)
+        task = await herd.submit(failing)
+        await ends(herd, task, "failed")
+        await herd.submit(failing.model_copy(update={"text": "fail as well"}), task=task)
+        subject = "sandherd.v1.command.spawner.submit_task.default"
+        await herd.connection.bus.publish(subject, b"no command", msg_id=new_name("none"))
+
+
+async def work(home: Path) -> str:
+    """All that once more, a task that is steered, one that goes on, a look inside it, and one that waits for it."""
+    await fail(home)
+    async with Herd.connect(Context.resolve(home=home, environ={})) as herd:
+        harness = CommandHarness(argv=["python3", "agent.py"])
+        circling = TaskSpec(text="go in a circle", harness=harness, files={"agent.py": AGENT})
+        steered = await ends(herd, await herd.submit(circling), "completed")
+        lasting = await herd.submit("listen", ["cat"])
+        await herd.submit(TaskSpec(text="go on", harness=CommandHarness(argv=["true"]), depends_on=(lasting,)))
+        ran = await herd.exec(await sandbox_of(herd, lasting), ["true"])
+        assert (await ran.look()).exit_code == 0
+        await stored(herd)
+    return steered
+
+
+async def ends(herd: Herd, task: str, state: str) -> str:
+    """In this state, and where it did."""
+    ended = await asyncio.wait_for(herd.wait(task), PATIENCE)
+    assert ended.state == state
+    assert ended.sandbox is not None
+    return ended.sandbox
+
+
+async def sandbox_of(herd: Herd, task: str) -> str:
+    """Once the task has one that runs."""
+    async with asyncio.timeout(PATIENCE):
+        while (seen := await herd.task(task)).state != "running" or seen.sandbox is None:
+            await asyncio.sleep(0.05)
+    return seen.sandbox
+
+
+async def stored(herd: Herd) -> None:
+    """Until the history has all of it."""
+    async with asyncio.timeout(PATIENCE):
+        while (await herd.audit()).unstored:
+            await asyncio.sleep(0.05)

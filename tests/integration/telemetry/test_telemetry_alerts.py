@@ -1,0 +1,122 @@
+"""Alerts and their runbooks: the rules by promtool, in a real Prometheus, and every command of every page."""
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import typer
+import yaml
+
+from sandherd.client.cli.app import app
+from sandherd.client.cli.leaving import status_of
+from sandherd.stack.control import status
+from tests.engines.prometheus import RULES, promtool, rules
+from tests.integration.telemetry.conftest import ROOT, Watched
+
+RUNBOOKS: Final = ROOT / "docs" / "runbooks"
+TESTS: Final = ROOT / "deploy" / "prometheus" / "tests"
+BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+SERVICES: Final = {"spawner", "event-ingest", "monitor", "message-relay"}
+FOUND_WRONG: Final = {("doctor", 1), ("audit", 1)}
+"""Commands that end so when they find something, which is what they are for."""
+
+
+def test_the_rules_are_rules() -> None:
+    """All of them, templates included, to promtool."""
+    assert f"{len(rules())} rules found" in promtool("check", "rules", *RULES.glob("*.yaml"))
+
+
+def test_each_alert_fires_on_its_fault_and_on_nothing_else() -> None:
+    """By promtool: each fault is played, and a herd that is well for three hours."""
+    assert "SUCCESS" in promtool("test", "rules", *TESTS.glob("*.yaml"))
+
+
+def test_each_alert_is_played() -> None:
+    """One that no played fault makes fire would be a guess; and the well herd has every series that a rule reads."""
+    played = "".join(path.read_text() for path in TESTS.glob("*.yaml"))
+    fired = [dict(LABEL.findall(labels)) for labels in re.findall(r"ALERTS\{(.*?)\}', value: 1", played)]
+    for rule in rules():
+        told = {"alertname": rule["alert"], "alertstate": "firing", **rule["labels"]}
+        assert any(told.items() <= labels.items() for labels in fired), told
+    well = yaml.safe_load(played)["tests"][0]
+    series = {match["series"].partition("{")[0] for match in well["input_series"]}
+    read = set(re.findall(r"sandherd_\w+", " ".join(rule["expr"] for rule in rules())))
+    assert read == series
+
+
+def blocks(kind: str) -> Iterator[tuple[str, list[str]]]:
+    """Every command of every page, in blocks of this kind, as words."""
+    for page in sorted(RUNBOOKS.glob("*.md")):
+        for tag, text in BLOCK.findall(page.read_text()):
+            assert tag in {"sh", "console"}, page.name
+            for line in text.splitlines() if tag == kind else ():
+                yield (
+                    page.name,
+                    shlex.split(line.removeprefix("$ ").replace("SANDBOX", "sbx-1").replace("TASK", "task-1")),
+                )
+
+
+def test_what_looks_can_be_run(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command that a page has for looking runs, once, against a herd."""
+    # The command line silences the process's logs, which here is that of other tests, too.
+    monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
+    for words in {tuple(words) for _, words in blocks("sh")}:
+        program, *rest = words
+        assert program == "sandherd"
+        ended = status_of(["--home", str(watched.home), *rest])
+        assert ended == 0 or (rest[0], ended) in FOUND_WRONG, words
+
+
+def test_what_does_something_is_a_command_that_there_is() -> None:
+    """Ours are read by our own command line; those of others name services and objects that are there."""
+    for page, words in blocks("console"):
+        try:
+            assert is_command(words)
+        except typer.TyperException as error:
+            pytest.fail(f"{page}: {shlex.join(words)}: {error}")
+
+
+def is_command(words: list[str]) -> bool:
+    if words[0] == "sandherd":
+        return is_ours(words[1:])
+    text = " ".join(words)
+    service = "|".join(SERVICES)
+    known = (
+        r"docker compose (ps|up -d)",
+        rf"docker compose (logs --since 15m|restart) ({service}|nats|postgres|collector)",
+        r"kubectl (get|describe) (pods|nodes|events)( -n (sandherd|sandherd-sandboxes))?",
+        rf"kubectl (logs|rollout restart) -n sandherd deploy/sandherd-({service})( --since=15m)?",
+        rf"kubectl scale -n sandherd deploy/sandherd-({service}) --replicas=\d",
+        r"kubectl logs -n nats statefulset/nats -c nats --since=15m",
+    )
+    return any(re.fullmatch(pattern, text) for pattern in known)
+
+
+def is_ours(words: list[str]) -> bool:
+    """Whether the command line takes these words. Raises `typer.TyperException`."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("sandherd", words)
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    return True
+
+
+def test_only_what_was_done_to_it_alerts_a_herd_that_works(watched: Watched) -> None:
+    """In a real Prometheus: dead letters, most attempts, and a service that stands still until it goes on."""
+    done, alerts = {"SandherdDeadLetters", "SandherdAttemptsFail"}, watched.prometheus.alerts
+    watched.prometheus.until(lambda: {name for name, _ in alerts()} == done, lambda: f"{alerts()}")
+    relay = next(part.pid for part in asyncio.run(status(watched.home)).parts if part.name == "message-relay")
+    assert relay is not None
+    os.kill(relay, signal.SIGSTOP)
+    try:
+        watched.prometheus.until(lambda: ("SandherdServiceAway", "pending") in alerts(), lambda: "nobody misses it")
+    finally:
+        os.kill(relay, signal.SIGCONT)
+    watched.prometheus.until(lambda: {name for name, _ in alerts()} == done, lambda: f"{alerts()}")

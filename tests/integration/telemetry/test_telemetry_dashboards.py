@@ -1,0 +1,135 @@
+"""What the dashboards ask: each panel of each, answered by a real Prometheus and a real Postgres of a herd at work."""
+
+import re
+from typing import Any, Final
+
+import asyncpg
+import pytest
+
+from docs.promql import metrics_of
+from sandherd.stack.home import Home, read_record
+from tests.engines.prometheus import rules
+from tests.integration.telemetry.conftest import HERD, ROOT, Watched
+from tests.integration.telemetry.grafana import Asked, asked, boards, of_postgres, of_prometheus
+
+READER: Final = ROOT / "deploy" / "grafana" / "reader.sql"
+FAULTS: Final = {
+    "sandherd_queue_age_seconds": "SandherdTasksWait",
+    "sandherd_sandboxes_lost_total": "SandherdSandboxesLost",
+    "sandherd_orphans_total": "SandherdOrphansStay",
+    "sandherd_sandboxes_kept": "SandherdSandboxesPutAside",
+    "sandherd_ingest_oldest_seconds": "SandherdIngestBehind",
+    "sandherd_ingest_gaps": "SandherdEventsMissing",
+    "sandherd_spool_events": "SandherdSpoolsGrow",
+    "sandherd_monitor_lag_messages": "SandherdMonitorBehind",
+    "sandherd_consumer_pending": "SandherdConsumerStuck",
+    "sandherd_consumer_redelivered": "SandherdDeliveredAgain",
+    "sandherd_reconnects_total": "SandherdReconnecting",
+    "sandherd_permission_violations_total": "SandherdRightsLacking",
+    "sandherd_exports_total": "SandherdTelemetryLost",
+}
+"""What is 0 without a fault, and the alert for it, which the tests of the rules show with the fault."""
+IDLE: Final = {
+    "sandherd_ingest_lag_messages": "what is said is stored before somebody looks",
+    "sandherd_consumer_unacknowledged": "what is delivered is acknowledged before somebody looks",
+    "sandherd_spool_deepest_events": "the broker takes what is said at once",
+    "sandherd_calls_in_flight": "the agent that goes on calls nothing",
+    "sandherd_ingest_duplicates_total": "nothing is delivered twice where nothing is killed",
+    "sandherd_late_events_total": "no sandbox is given up while it speaks",
+    "sandherd_findings_total": "nothing is dead, stuck or idle",
+    "sandherd_warm_claims_total": "no pool is set",
+    "sandherd_approvals_total": "an agent that is no product of somebody's asks for no leave",
+    "sandherd_room_given_bytes_total": "no stream is nearly full",
+    "sandherd_spans_spared_total": "there are fewer calls than would be spared",
+}
+"""What is 0 in this herd though nothing is wrong, and why. It is shown as 0, so that its panel is not empty."""
+
+
+def lacking(found: dict[Asked, list[float]]) -> list[Asked]:
+    """What has shown nothing, or only 0 though what it shows has happened."""
+    return [one for one, values in found.items() if not values or not (any(values) or is_nought(one))]
+
+
+def is_nought(one: Asked) -> bool:
+    return metrics_of(one.text) <= FAULTS.keys() | IDLE.keys()
+
+
+def test_every_panel_of_prometheus_shows_data(watched: Watched) -> None:
+    """Each query of each panel finds series with numbers, and more than 0 but for what is told above."""
+    found: dict[Asked, list[float]] = {one: [] for one in asked("expr")}
+
+    def all_there() -> bool:
+        found.update({one: watched.prometheus.numbers(of_prometheus(one.text, HERD)) for one in lacking(found)})
+        return not lacking(found)
+
+    watched.prometheus.until(all_there, lambda: "\n".join(f"{one}: {one.text}: {found[one]}" for one in lacking(found)))
+    assert len(found) > 80
+
+
+def test_what_shows_nothing_without_a_fault_is_alerted() -> None:
+    """By an alert that reads it; its fault is played by the tests of the rules. And nothing is excused in vain."""
+    read: dict[str, set[str]] = {}
+    for rule in rules():
+        read.setdefault(rule["alert"], set()).update(metrics_of(rule["expr"]))
+    for metric, alert in FAULTS.items():
+        assert metric in read[alert]
+    assert FAULTS.keys() | IDLE.keys() <= {metric for one in asked("expr") for metric in metrics_of(one.text)}
+
+
+def test_a_dashboard_shows_its_own_herd_alone(watched: Watched) -> None:
+    """Asked about another one, no panel finds anything."""
+    for one in asked("expr"):
+        assert watched.prometheus.find(of_prometheus(one.text, "another")) == [], str(one)
+
+
+def test_the_herds_can_be_chosen(watched: Watched) -> None:
+    """The variable at the top of each dashboard is a query that finds the herd."""
+    for name, board in boards().items():
+        for variable in board["templating"]["list"]:
+            if variable["name"] == "herd":
+                match = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
+                assert match, name
+                assert watched.prometheus.ask(f"label/{match[2]}/values", **{"match[]": match[1]}) == [HERD]
+
+
+async def test_every_panel_of_one_sandbox_shows_data(watched: Watched) -> None:
+    """Each statement is answered to the role that may only read, with rows of the sandbox that was steered."""
+    owner = await asyncpg.connect(database_url(watched))
+    await owner.execute(READER.read_text())
+    await owner.execute(READER.read_text())
+    # No program may ask leave by itself, so what a driver would have asked is put there.
+    await owner.execute(
+        "insert into approvals (project, sandbox, approval, state, state_sequence, state_at, tool, requested_at) "
+        "values ('default', $1, 'leave-1', 'pending', 1, now(), 'Bash', now())",
+        watched.sandbox,
+    )
+    await owner.close()
+    reader = await asyncpg.connect(database_url(watched).replace("postgres@", "sandherd_reader@"))
+    try:
+        chosen = {"project": "default", "sandbox": watched.sandbox}
+        for variable in boards()["sandbox"]["templating"]["list"]:
+            if variable["type"] == "query":
+                rows = await reader.fetch(of_postgres(variable["query"], chosen))
+                assert chosen[variable["name"]] in {row[0] for row in rows}
+        for one in asked("rawSql"):
+            rows = await reader.fetch(of_postgres(one.text, chosen))
+            assert rows, str(one)
+            assert any(value is not None for row in rows for value in row.values()), str(one)
+            nothing = await reader.fetch(of_postgres(one.text, chosen | {"sandbox": "it's another's"}))
+            assert len(nothing) <= 1, str(one)
+        for statement in ("delete from events", "select * from schema_migrations", "create table mine (a int)"):
+            await refused(reader, statement)
+    finally:
+        await reader.close()
+
+
+async def refused(reader: Any, statement: str) -> None:
+    with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
+        await reader.execute(statement)
+
+
+def database_url(watched: Watched) -> str:
+    record = read_record(Home(watched.home))
+    assert record is not None
+    assert record.database_url is not None
+    return record.database_url

@@ -1,0 +1,75 @@
+"""What Compose mounts, the chart carries and the page says how to load: the same dashboards and alerts."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.engines.prometheus import RULES, program, promtool, rules
+from tests.integration.telemetry.conftest import ROOT
+from tests.integration.telemetry.grafana import DASHBOARDS, boards
+
+COMPOSE: Final[Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+PAGE: Final = ROOT / "docs" / "monitoring.md"
+CHART: Final = ROOT / "deploy" / "helm" / "sandherd" / "files"
+
+
+def mounted(service: str) -> dict[str, Path]:
+    """What is mounted out of this repository, by where it is there."""
+    volumes = [volume.split(":") for volume in COMPOSE[service].get("volumes", ()) if volume.startswith("./")]
+    return {there: ROOT / here for here, there, *_ in volumes}
+
+
+def test_composes_prometheus_has_what_its_configuration_names() -> None:
+    """The rules are mounted beside it, where it looks for them."""
+    files = mounted("prometheus")
+    config = yaml.safe_load(files["/etc/prometheus/prometheus.yml"].read_text())
+    assert config["rule_files"] == ["rules/*.yaml"]
+    assert files["/etc/prometheus/rules"].resolve() == RULES
+
+
+def test_both_are_loaded_by_the_pages_commands(tmp_path: Path) -> None:
+    """On a machine without Compose or Helm, whose folders are elsewhere; promtool finds every rule."""
+    for folder in ("etc/prometheus", "etc/grafana/provisioning/dashboards", "var/lib/grafana"):
+        (tmp_path / folder).mkdir(parents=True)
+    section = PAGE.read_text().partition("### Without Compose and Helm")[2].partition("\n## ")[0]
+    commands = re.findall(r"^\$ (.*)$", section, re.MULTILINE)
+    script = re.sub(r" (/etc|/var)/", rf" {tmp_path}\1/", "\n".join(commands))
+    environ = {"PATH": f"{program('promtool').parent}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["sh", "-e"], input=script, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{len(rules())} rules found" in done.stdout
+    (provider,) = yaml.safe_load((tmp_path / "etc/grafana/provisioning/dashboards/sandherd.yaml").read_text())[
+        "providers"
+    ]
+    loaded = {path.stem for path in (tmp_path / provider["options"]["path"].removeprefix("/")).glob("*.json")}
+    assert loaded == boards().keys()
+
+
+def test_composes_grafana_finds_the_dashboards_and_what_they_read() -> None:
+    """Its provider looks where they are mounted, and there is a source of each kind that they ask for."""
+    files = mounted("grafana")
+    provisioning = files["/etc/grafana/provisioning"]
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "sandherd.yaml").read_text())["providers"]
+    assert files[provider["options"]["path"]].resolve() == DASHBOARDS
+    told = [yaml.safe_load(path.read_text()) for path in sorted((provisioning / "datasources").glob("*.yaml"))]
+    sources = {source["type"]: source for one in told for source in one["datasources"]}
+    chosen = {choice["query"] for board in boards().values() for choice in board["templating"]["list"][:1]}
+    assert sources.keys() == chosen
+    assert sources["prometheus"]["url"] == "http://prometheus:9090"
+    assert "HISTORY_READER_PASSWORD" in COMPOSE["grafana"]["environment"]
+
+
+def test_the_chart_carries_the_same() -> None:
+    """All alerts, which promtool takes, and all dashboards; tests/integration/deploy renders them."""
+    groups = [group for path in sorted(RULES.glob("*.yaml")) for group in yaml.safe_load(path.read_text())["groups"]]
+    assert groups
+    assert yaml.safe_load((CHART / "rules.yaml").read_text())["groups"] == groups
+    promtool("check", "rules", CHART / "rules.yaml")
+    carried = {path.stem: json.loads(path.read_text()) for path in (CHART / "dashboards").glob("*.json")}
+    assert carried == boards()

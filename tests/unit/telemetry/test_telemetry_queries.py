@@ -1,0 +1,80 @@
+"""What dashboards and alerts may ask: the table of metrics decides."""
+
+import re
+from math import prod
+
+import pytest
+
+from docs.promql import QueryError, labels_of, legend_of, metrics_of, of_herd
+from sandherd.telemetry.meters import FEW
+from sandherd.telemetry.metrics import BY_NAME
+from tests.engines.prometheus import rules
+
+GOOD = {
+    "max by (job, state) (sandherd_tasks)": {"job", "state"},
+    'sum(max by (state) (sandherd_tasks{state=~"running|assigned"}))': set(),
+    "sum by (type) (rate(sandherd_ingest_stored_total[$__rate_interval]))": {"type"},
+    "histogram_quantile(0.9, sum by (le, runtime) (rate(sandherd_spawn_seconds_bucket[5m])))": {"runtime"},
+    "topk(3, sum by (request) (rate(sandherd_requests_total[5m])))": {"request"},
+    "max by (service) (process_resident_memory_bytes)": {"service"},
+    "group by (job) (sandherd_ready) unless on (job) group by (job) (sandherd_ingest_stored_total)": {"job"},
+    "sum without (instance) (rate(sandherd_reconnects_total[5m]))": {"job", "service"},
+    "max by (job) (sandherd_ingest_gaps) / on (job) max by (job) (sandherd_ingest_lag_messages)": {"job"},
+}
+BAD = {
+    "max(sandherd_nothing)": "no such series: sandherd_nothing",
+    "up == 0": "no such series: up",
+    '{job="x"}': "no such series: a selector without a name",
+    "max(sandherd_spawn_seconds)": "no such series: sandherd_spawn_seconds",
+    "max(sandherd_tasks_bucket)": "no such series: sandherd_tasks_bucket",
+    'max(sandherd_tasks{sandbox="sbx-1"})': "sandherd_tasks has no sandbox",
+    'max(sandherd_tasks{state=~"running|runing"})': "sandherd_tasks, state has no runing",
+    "sum by (error_type) (rate(sandherd_attempts_total[5m]))": "sum has no error_type",
+    "sum without (state) (rate(sandherd_reconnects_total[5m]))": "sum has no state",
+    "max by (job) (sandherd_tasks) / on (state) max by (job) (sandherd_tasks)": "/ has no state",
+    "sum(sandherd_ingest_stored_total)": "sandherd_ingest_stored_total is a counter: rate or increase",
+    "sum(rate(sandherd_tasks[5m]))": "sandherd_tasks is a gauge",
+    "sum by (state) (sandherd_tasks)": "take max or min",
+    "avg(sandherd_ingest_lag_messages)": "take max or min",
+    "histogram_quantile(0.9, sum by (runtime) (rate(sandherd_spawn_seconds_bucket[5m])))": "has no le",
+    "max(sandherd_tasks": "unclosed left parenthesis",
+}
+
+
+@pytest.mark.parametrize("query", GOOD)
+def test_what_is_declared_may_be_asked(query: str) -> None:
+    """And the labels of what it finds are known."""
+    assert labels_of(query) == GOOD[query]
+
+
+@pytest.mark.parametrize("query", BAD)
+def test_what_is_not_declared_or_means_nothing_is_refused(query: str) -> None:
+    """With the query, and what is wrong with it."""
+    with pytest.raises(QueryError, match=r".") as refused:
+        labels_of(query)
+    assert query in str(refused.value)
+    assert BAD[query] in str(refused.value)
+
+
+def test_a_legend_names_labels_that_are_there() -> None:
+    """Grafana would show an empty text."""
+    query = "max by (state) (sandherd_tasks)"
+    assert legend_of("{{state}}", query) == "{{state}}"
+    with pytest.raises(QueryError, match="has no runtime"):
+        legend_of("{{ runtime }}", query)
+
+
+def test_each_selector_of_a_dashboard_asks_for_the_chosen_herd() -> None:
+    """However many there are, and whatever else each asks for."""
+    query = 'sum(rate(sandherd_requests_total{outcome="ok"}[5m])) / sum(rate(sandherd_requests_total[5m]))'
+    chosen = 'sandherd_requests_total{job=~"$herd"'
+    assert of_herd(query) == f'sum(rate({chosen},outcome="ok"}}[5m])) / sum(rate({chosen}}}[5m]))'
+    assert metrics_of(query) == {"sandherd_requests_total"}
+
+
+def test_what_an_alert_waits_for_to_rise_is_shown_before() -> None:
+    """As 0, from a service's start: what begins with its first count has not risen yet, and nobody would be told."""
+    rising = {name for rule in rules() for name in re.findall(r"increase\((\w+)", rule["expr"])}
+    assert "sandherd_sandboxes_lost_total" in rising
+    for name in rising:
+        assert prod(len(label.values) for label in BY_NAME[name].labels) <= FEW, name
