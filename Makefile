@@ -133,6 +133,11 @@ down: ## Stop the stack.
 bench: install ## Measure, each figure beside its baseline; writes build/bench.json.
 	@$(BIN)/python -m tests.bench
 
+.PHONY: sizing
+sizing: bench ## Measure, and write docs/sizing.md from it.
+	@$(BIN)/python docs/measured.py
+	@$(BIN)/python docs/build.py
+
 .PHONY: clean
 clean: ## Remove what was installed and built.
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

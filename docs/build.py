@@ -15,6 +15,7 @@ import harnesses_page
 import image_contents
 import pages
 import runtimes_page
+import sizing_page
 import telemetry_page
 
 from sandherd.contracts import asyncapi, schemas
@@ -32,6 +33,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "configuration.md": pages.configuration,
     "telemetry.md": telemetry_page.telemetry,
     "permissions.md": pages.rights,
+    "sizing.md": sizing_page.sizing,
 }
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {"subjects": pages.subject_table}
 """What stands in the README between `<!-- name:begin -->` and `<!-- name:end -->`."""

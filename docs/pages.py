@@ -226,14 +226,34 @@ def rights() -> str:
         "subscriber": permissions.for_person(Principal.SUBSCRIBER, "project", "<key>"),
         "operator": permissions.for_person(Principal.OPERATOR, None, "<key>"),
         "provisioner": setting_up.for_provisioner(),
+        "backup": setting_up.KEPT_AND_BACK,
     }
     return page(
         "Permissions",
         "libs/sandherd/bus/permissions.py",
         "The broker is the wall: this is all that each credential can do.\n"
-        "`{{name()}}` and `{{tag(project)}}` are filled in by the broker from the credential itself.\n",
+        "`{{name()}}` and `{{tag(project)}}` are filled in by the broker from the credential itself.\n"
+        "What it means for a deployment is in [security.md](security.md).\n",
+        "## Who says what to whom\n",
+        "*says* and *hears* are by subject, *reads* is out of the stream that keeps it. A client and a subscriber do\n"
+        "so in their own project only, a worker and a joiner for their own sandbox only.\n",
+        table(("subject", *(code(principal) for principal in Principal)), map(matrix_row, TABLE)),
         *(part for name, found in granted.items() for part in right(name, found)),
     )
+
+
+def matrix_row(row: Subject) -> Row:
+    """A row of the matrix of permissions."""
+    shown = row.template.removeprefix(f"{PREFIX}.").replace("{", "<").replace("}", ">")
+    directly = row.mood in permissions.HEARD_DIRECTLY
+    return code(shown), *(", ".join(_rights(row, principal, directly=directly)) for principal in Principal)
+
+
+def _rights(row: Subject, principal: Principal, *, directly: bool) -> Iterator[str]:
+    if principal in row.producers:
+        yield "says"
+    if principal in row.consumers:
+        yield "hears" if directly else "reads"
 
 
 def right(name: str, found: permissions.Permissions) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """The worker as one archive: our packages and all that they need, for the Python of a box or of an image.
 
 It is made of what is installed here: the same versions, and, unless others are given, for the same kind of Python.
+`python -m sandherd.bundle` writes it to standard output, and with `digest` what tells one from another.
 """
 
-import functools
+import gzip
+import hashlib
 import importlib.util
 import io
 import re
@@ -13,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
-
-from packaging.requirements import Requirement
 
 WORKER: Final = "/opt/sandherd"
 """Where the worker is in a box, in an image of ours as well as where it was brought."""
@@ -56,17 +56,29 @@ def compiling(minor: str = MINOR) -> str:
 COMPILE: Final = ("/bin/sh", "-c", compiling())
 
 
-@functools.cache
 def bundle() -> bytes:
-    """The archive for boxes with this kind of Python, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
+    """The archive for boxes with this kind of Python, gzipped, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    # It is a third of what is in it, packed in a fraction of a second; another half second would save a tenth more.
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w") as archive,
+    ):
         for name in ("bin", "lib"):
             _add_folder(archive, name)
         _add(archive, "bin/sandherd-box", start().encode(), 0o755)
         for path, file in sorted(files().items()):
             _add(archive, f"lib/{path}", file.read_bytes(), 0o644)
     return packed.getvalue()
+
+
+def digest() -> str:
+    """Of all that is in the archive. Raises `NoWorkerError`."""
+    found = hashlib.sha256(start().encode())
+    for path, file in sorted(files().items()):
+        found.update(f"{path} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()
 
 
 def files() -> Mapping[str, Path]:
@@ -112,6 +124,8 @@ def _needed(name: str, seen: set[str]) -> Iterator[Distribution]:
     except PackageNotFoundError:
         return
     yield found
+    from packaging.requirements import Requirement  # a service knows this module for its names alone
+
     for text in found.requires or []:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
@@ -134,3 +148,17 @@ def _add_folder(archive: tarfile.TarFile, path: str) -> None:
     member = tarfile.TarInfo(path)
     member.type, member.mode = tarfile.DIRTYPE, 0o755
     archive.addfile(member)
+
+
+def main() -> str | None:
+    """Does what the words of the command ask for. Returns what is wrong."""
+    try:
+        told = digest().encode() if sys.argv[1:] == ["digest"] else bundle()
+    except NoWorkerError as error:
+        return str(error)
+    sys.stdout.buffer.write(told)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,7 @@ from sandherd.stack.control import down, up
 from tests.bench import (
     delivery,
     emitting,
+    idling,
     losing,
     queueing,
     runtimes,
@@ -35,6 +36,7 @@ from tests.bench import (
 )
 from tests.bench.agents import listening_agent
 from tests.bench.delivery import Spread
+from tests.engines.docker import IMAGE, Engine
 
 ROOT: Final = Path(__file__).parent.parent.parent
 RESULT: Final = ROOT / "build" / "bench.json"
@@ -149,12 +151,36 @@ async def of_the_cluster() -> dict[str, Figure]:
     }  # fmt: skip
 
 
+async def of_idling() -> dict[str, Figure]:
+    """What is taken of a machine on which nobody has anything to do."""
+    async with stack() as (herd, home):
+        found = await idling.figures(herd, home)
+    real = await asyncio.to_thread(Engine().__enter__)  # it has a loop of its own for a moment
+    try:
+        async with stack(containers(real)) as (herd, home):
+            return found | await idling.of_containers(herd, home) | idling.of_clients()
+    finally:
+        await asyncio.to_thread(real.__exit__, None, None, None)
+
+
+def containers(engine: Engine) -> dict[str, str]:
+    """Settings of a stack whose sandboxes are containers of this engine."""
+    return {
+        "SANDHERD_RUNTIME": "docker",
+        "SANDBOX_IMAGE": IMAGE,
+        "SANDHERD_DOCKER_NETWORK": "host",
+        "DOCKER_HOST": engine.host,
+    }
+
+
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
-    from tests.bench import ingest, telemetry
+    from tests.bench import ingest, room, telemetry
 
     return (
-        await ingest.figures(rate, latency)
+        await of_idling()
+        | await ingest.figures(rate, latency)
+        | await room.figures()
         | await telemetry.figures(rate)
         | await of_the_worker()
         | await of_the_runtimes()

@@ -170,7 +170,7 @@ class Bench:
 
     async def postgres_alone(self, count: int = OURS) -> float:
         """Rows per second with our statement, rows made beforehand, batch after batch on one connection."""
-        batches = _rows(make_events(count))
+        batches = batches_of(make_events(count))
         connection = await asyncpg.connect(await self.new_database())
         try:
             begun = monotonic()
@@ -212,7 +212,7 @@ def _between(begun: dict[str, float], ended: dict[str, float]) -> Spread:
     return spread([ended[identifier] - moment for identifier, moment in begun.items()])
 
 
-def _rows(events: list[Said]) -> list[Batch]:
+def batches_of(events: list[Said]) -> list[Batch]:
     """The rows as event-ingest makes them, in its batches."""
     batches = []
     now = datetime.now(UTC)

@@ -27,7 +27,7 @@ WORKER_ANSWERS_IN: Final = 30.0
 violation of what was only late."""
 
 _JOIN: Final = "-join"
-_HEARD_DIRECTLY: Final = frozenset({Mood.EVENT, Mood.REQUEST, Mood.DELIVERY, Mood.OUTPUT})
+HEARD_DIRECTLY: Final = frozenset({Mood.EVENT, Mood.REQUEST, Mood.DELIVERY, Mood.OUTPUT})
 """Moods that are heard by a plain subscription; the others are read from their stream only."""
 _ALL_PROJECTS: Final = "*"
 
@@ -155,7 +155,7 @@ def _said(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
 
 
 def _heard(principal: Principal, values: Mapping[str, str]) -> Iterator[str]:
-    rows = [row for row in TABLE if principal in row.consumers and row.mood in _HEARD_DIRECTLY]
+    rows = [row for row in TABLE if principal in row.consumers and row.mood in HEARD_DIRECTLY]
     events = [row for row in TABLE if row.mood is Mood.EVENT]
     if all(row in rows for row in events):
         # Who hears every event may do so with one subscription.

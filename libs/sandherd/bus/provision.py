@@ -224,9 +224,9 @@ async def _look(thing: str, ask: Awaitable[Any], wanted: Any, names: tuple[str, 
     try:
         found = (await ask).config
     except NotFoundError:
-        return [Fault(thing, "missing; run `sandherd up`, which provisions it")]
+        return [Fault(thing, "missing; run `sandherd provision`, or `sandherd up`")]
     return [
-        Fault(thing, f"{name} is {given!r}, declared is {want!r}; run `sandherd up`, which mends it")
+        Fault(thing, f"{name} is {given!r}, declared is {want!r}; run `sandherd provision`, or `sandherd up`")
         for name, (want, given) in differs(wanted, found, names).items()
     ]
 

@@ -19,6 +19,7 @@ from sandherd.bus.answering import Answerer, Answers, Asked
 from sandherd.bus.backlog import Backlog
 from sandherd.bus.connection import Bus, Identity, Watch
 from sandherd.bus.consuming import Handler, Outcome
+from sandherd.bus.examining import Examining
 from sandherd.bus.fullness import Fullness
 from sandherd.bus.permissions import streams_of
 from sandherd.bus.requeue import requeue
@@ -68,6 +69,8 @@ class Service:
         self.background("fullness", lambda: fullness.watch(self.bus))
         backlog = Backlog([row for row in CONSUMERS if row.service is self.principal], self.meters)
         self.background("backlog", lambda: backlog.watch(self.bus))
+        self.examining = Examining(self, backlog)
+        self.answer(self.examining.request, self.examining.answer)
 
     def consume(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
         """Hand each message of a durable consumer to `handle`."""

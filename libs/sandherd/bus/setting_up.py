@@ -18,6 +18,10 @@ EVERYTHING_KEPT: Final = Permissions(publish=(f"{api.API}.>",), subscribe=(f"{IN
 """All of what the broker keeps, for a minute of the local stack's start."""
 
 
+KEPT_AND_BACK: Final = Permissions(publish=(f"{api.API}.>", "$JS.SNAPSHOT.>"), subscribe=(f"{INBOX}.>",))
+"""To take everything out that the broker keeps, and to put it back: for as long as one backup takes."""
+
+
 class Did(StrEnum):
     """What was done about something that is to be there."""
 

@@ -215,6 +215,13 @@ def _identity(context: Context) -> tuple[Identity, str, str]:
 
 
 def _not_reached(context: Context, error: BusError) -> HerdError:
+    until = holder(context.credentials).expires_at if context.credentials else None
+    if until is not None and until <= datetime.now(UTC):
+        return NotReachedError.of(
+            Code.REFUSED,
+            f"no broker lets anybody in as {context.credentials}, which ran out at {until:%Y-%m-%d %H:%M} UTC",
+            remedy="get a new .creds file from whoever runs the herd",
+        )
     who = f" as {context.credentials}" if context.credentials else " without a credential"
     if "authorization" in str(error).lower():
         return NotReachedError.of(

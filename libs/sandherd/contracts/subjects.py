@@ -113,6 +113,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
     _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
     _request(_P.MESSAGE_RELAY, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
+    *(_request(service, "examine", _PEOPLE, "How are you?") for service in sorted(_SERVICES)),
     Subject(
         name="request.spawner.credential",
         mood=Mood.REQUEST,

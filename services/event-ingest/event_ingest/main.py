@@ -20,6 +20,7 @@ from event_ingest.answers.subscribing import Subscriptions
 from event_ingest.answers.trajectory import answer_trajectory
 from event_ingest.clearing import Clearing
 from event_ingest.database import Connection, Database
+from event_ingest.examining import look_at_migrations
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.measuring import Measures
 from event_ingest.migrating import read_migrations
@@ -33,6 +34,7 @@ from sandherd.contracts.requests import (
     AskOutput,
     AskSubscriptions,
     AskTrajectory,
+    PartKind,
     PastSandboxes,
     PastTasks,
     Request,
@@ -60,6 +62,7 @@ def compose(settings: Settings) -> Service:
     service.background("measures", Measures(service, database).run)
     service.background("room", Clearing(service).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
+    service.examining.add(PartKind.MIGRATIONS, partial(look_at_migrations, database))
     service.requeues({"EVENTS": ingest.handle_one})
     _answer_from_history(service, database)
     _answer_from_streams(service, database)

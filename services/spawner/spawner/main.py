@@ -17,7 +17,7 @@ from sandherd.bus.lease import Lease
 from sandherd.bus.service import Asked, Service, serve
 from sandherd.bus.together import together
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import Request
+from sandherd.contracts.requests import PartKind, Request
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from spawner.access.answers import make_answers
@@ -28,6 +28,7 @@ from spawner.parts import ANSWERED, Parts, make_parts
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
+from spawner.reachable import reach
 from spawner.resolving import Menu
 from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import Runtime, able
@@ -95,6 +96,7 @@ class Spawner:
         bus = self._service.bus
         async with AsyncExitStack() as stack:
             runtimes = await self._open_runtimes(stack)
+            self._service.examining.add(PartKind.RUNTIME, partial(reach, runtimes))
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, bus.js))
             await revoker.sync(self._options.clock())
             core = self._core(runtimes, revoker)

@@ -63,8 +63,8 @@ async def test_what_is_missing_is_named(admin: Bus, herd: Broker) -> None:
     async with herd.bus(P.SPAWNER) as bus:
         faults = [str(fault) for fault in await check(bus.js, P.SPAWNER)]
     assert faults == [
-        "stream KV_tasks: missing; run `sandherd up`, which provisions it",
-        "consumer spawner-commands on COMMANDS: missing; run `sandherd up`, which provisions it",
+        "stream KV_tasks: missing; run `sandherd provision`, or `sandherd up`",
+        "consumer spawner-commands on COMMANDS: missing; run `sandherd provision`, or `sandherd up`",
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sandherd.bus.permissions import SERVICES
 from sandherd.client import Context
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolUse
@@ -262,17 +263,19 @@ async def test_dead_letters_are_for_operators(
 
 
 async def test_the_doctor_says_what_is_wrong(told: Neighbours, sandherd: Sandherd) -> None:
-    """All right is status 0; a service that is away is found, named, and a remedy given."""
-    status, out, _ = await sandherd("doctor", "-o", "json")
-    checks = {check["check"]: check for check in json.loads(out)}
-    assert status == 0
-    assert checks["broker"]["state"] == "ok"
-    assert "client of default" in checks["credential"]["found"]
-    await told.silence(AskAudit)
+    """Status 1, and each that is away by its name, with a remedy; what is there is well all the same."""
     status, out, _ = await sandherd("doctor", "-o", "json")
     checks = {check["check"]: check for check in json.loads(out)}
     assert status == 1
-    assert checks["history"]["remedy"]
+    assert [checks[name]["state"] for name in ("broker", "live state", "history")] == ["ok"] * 3
+    assert "client of default" in checks["credential"]["found"]
+    assert {name for name, check in checks.items() if check["state"] == "wrong"} == {*SERVICES}
+    await told.silence(AskAudit)
+    status, out, _ = await sandherd("doctor", "-o", "json")
+    wrong = [check for check in json.loads(out) if check["state"] == "wrong"]
+    assert status == 1
+    assert {check["check"] for check in wrong} == {*SERVICES, "history"}
+    assert all(check["remedy"] for check in wrong)
 
 
 async def test_settings_are_shown_with_their_sources(sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch) -> None:

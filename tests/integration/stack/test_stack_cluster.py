@@ -20,7 +20,7 @@ from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import check, provision, stream_config
 from sandherd.bus.reading import last_on, next_on
 from sandherd.client import Context
-from sandherd.client.cli.examining import State
+from sandherd.client.cli.checks import State
 from sandherd.client.cli.servers import look_at_servers
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal

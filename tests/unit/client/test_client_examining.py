@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandherd.bus.identity.credentials import Bearer
+from sandherd.client.cli.checks import Check, State
 from sandherd.client.cli.examining import (
-    Check,
-    State,
     judge_audit,
     judge_holder,
     judge_service,

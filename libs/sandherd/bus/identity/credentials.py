@@ -43,6 +43,13 @@ def credentials_text(token: str, seed: str) -> str:
     return _FILE.format(token=token, seed=seed)
 
 
+def parts_of(credentials: str) -> tuple[str, str]:
+    """The token and the seed of a credentials file's text."""
+    token = credentials.partition("-----BEGIN NATS USER JWT-----")[2].partition("------END")[0].strip()
+    seed = credentials.partition("-----BEGIN USER NKEY SEED-----")[2].partition("------END")[0].strip()
+    return token, seed
+
+
 def write_secret(path: Path, text: str) -> None:
     """Write a file that only its owner may read, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

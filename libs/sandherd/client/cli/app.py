@@ -7,6 +7,7 @@ import typer
 
 from sandherd.client.cli import (
     approvals,
+    backup,
     config,
     credentials,
     dead,
@@ -76,5 +77,8 @@ app.add_typer(harnesses.app, name="harness")
 app.add_typer(images.app, name="image")
 app.add_typer(deploying.app, name="identity")
 app.command(epilog=deploying.PROVISION_EXAMPLE)(deploying.provision)
+app.command(epilog=backup.BACKUP_EXAMPLE)(backup.backup)
+app.command(epilog=backup.RESTORE_EXAMPLE)(backup.restore)
+app.command(epilog=backup.REPLAY_EXAMPLE)(backup.replay)
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EXAMPLE)(doctor.doctor)

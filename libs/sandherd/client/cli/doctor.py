@@ -9,7 +9,7 @@ from sandherd.client.cli.options import Format, Output, Project, example
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from sandherd.client.cli.examining import Check
+    from sandherd.client.cli.checks import Check
     from sandherd.client.context import Context
 
 EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
@@ -25,7 +25,7 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     import asyncio
     from datetime import UTC, datetime
 
-    from sandherd.client.cli.examining import State
+    from sandherd.client.cli.checks import State
     from sandherd.client.cli.printing import answer
     from sandherd.client.cli.talking import where
     from sandherd.telemetry import logs

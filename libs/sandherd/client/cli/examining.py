@@ -3,10 +3,8 @@
 import asyncio
 import http.client
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,13 +12,14 @@ from urllib.parse import urlsplit
 from sandherd.bus.health import REMARK
 from sandherd.bus.identity import Bearer
 from sandherd.client.cli.auditing import audit_faults
+from sandherd.client.cli.checks import Check, State
+from sandherd.client.cli.services import MOST_SKEW, Told, ask_all, judge
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import STATUS_REMEDY, HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.requests import Audit
 
 HTTP_SECONDS: Final = 2.0
-MOST_SKEW: Final = timedelta(seconds=5)
 SOON: Final = timedelta(hours=1)
 MUCH_UNSTORED: Final = 10_000
 ROOM_REMEDY: Final = "see that event-ingest and Postgres keep up; `sandherd audit` says what is not stored yet"
@@ -28,31 +27,16 @@ BROKER_SINCE: Final = (2, 12)
 """The oldest version of nats-server that has what streams and leases need: per-message times to live and markers."""
 
 
-class State(StrEnum):
-    """What a check found."""
-
-    RIGHT = "ok"
-    WORTH_A_LOOK = "look"
-    WRONG = "wrong"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    state: State
-    found: str
-    remedy: str | None = None
-
-
 async def examine(context: Context, now: datetime) -> list[Check]:
     """Look at everything that can be seen from here."""
     found = [credential(context, now)]
-    found += [check async for check in _on_the_broker(context)]
-    found += await asyncio.gather(*(_service(name, address) for name, address in sorted(context.services.items())))
-    found.append(await _clock(context))
+    heard: set[str] = set()
+    found += [check async for check in _on_the_broker(context, now, heard)]
+    # Who does not answer over the broker may still say by HTTP why.
+    mute = sorted(context.services.keys() - heard)
+    found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in mute))
+    if not heard:
+        found.append(await _clock(context))
     return found + unsaid(context.home)
 
 
@@ -146,15 +130,17 @@ def unsaid(home: Path) -> list[Check]:
     return [Check("unsaid", State.WORTH_A_LOOK, found, remedy)]
 
 
-async def _on_the_broker(context: Context) -> AsyncIterator[Check]:
+async def _on_the_broker(context: Context, now: datetime, heard: set[str]) -> AsyncIterator[Check]:
+    """What is found over the broker; `heard` are the services that said how they are."""
     try:
         async with Herd.connect(context, patience=2) as herd:
             client = herd.connection.bus.client
             milliseconds = await client.rtt() * 1000
             version = client.connected_server_version
             yield judge_version((version.major, version.minor, version.patch), context.nats_url, milliseconds)
-            yield await _spawner(herd)
-            for check in await _history(herd):
+            answers = await ask_all(herd.connection)
+            heard |= {name for name, answer in answers.items() if isinstance(answer, Told)}
+            for check in [*judge(answers, now), await _spawner(herd), *await _history(herd)]:
                 yield check
     except HerdError as error:
         yield Check("broker", State.WRONG, error.problem.message, error.problem.remedy)

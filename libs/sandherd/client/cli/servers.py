@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from sandherd.client.cli.examining import Check, State
+from sandherd.client.cli.checks import Check, State
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError

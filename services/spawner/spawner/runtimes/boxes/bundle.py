@@ -1,5 +1,55 @@
-"""The worker for boxes whose image lacks it; `sandherd image build` puts the same into an image."""
+"""The worker for boxes whose image lacks it.
 
-from sandherd.bundle import COMPILE, LABEL, WORKER, NoWorkerError, bundle
+It is made by a process of its own: that takes half a second, in which all else would wait, and memory that a process
+does not get rid of again.
+"""
 
-__all__ = ["COMPILE", "LABEL", "WORKER", "NoWorkerError", "bundle"]
+import asyncio
+import sys
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from sandherd.bundle import COMPILE, LABEL, WORKER, NoWorkerError
+
+__all__ = ["COMPILE", "LABEL", "WORKER", "NoWorkerError", "digest", "kept", "packed"]
+
+_MAKING: Final = (sys.executable, "-P", "-m", "sandherd.bundle")
+_kept: dict[tuple[str, ...], bytes] = {}
+_one: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+"""However many ask at once, it is made once."""
+
+
+async def kept() -> bytes:
+    """The archive that `packed` makes, kept for those who need it for every box. Raises `NoWorkerError`."""
+    return await _once()
+
+
+async def packed() -> bytes:
+    """The archive, gzipped, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
+    return await _made()
+
+
+async def digest() -> str:
+    """What tells this worker from others. Raises `NoWorkerError`."""
+    return (await _once("digest")).decode()
+
+
+async def _once(*words: str) -> bytes:
+    async with _one.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        if words not in _kept:
+            _kept[words] = await _made(*words)
+        return _kept[words]
+
+
+async def _made(*words: str) -> bytes:
+    pipe = asyncio.subprocess.PIPE
+    making = await asyncio.create_subprocess_exec(*_MAKING, *words, stdout=pipe, stderr=pipe)
+    try:
+        made, said = await making.communicate()
+    finally:
+        if making.returncode is None:  # whoever waits for it was cancelled
+            making.kill()
+            await making.wait()
+    if making.returncode:
+        raise NoWorkerError(said.decode(errors="replace").strip().rpartition("\n")[2])
+    return made

@@ -111,7 +111,7 @@ umask 077; for folder in "$@"; do mkdir -p "$root/$folder"; done
 own "$(dirname "$(dirname "$program")")" || { echo "the worker may not be put to $program"; exit 1; }
 echo lacks
 """
-UNPACK: Final = 'tar -xf "$1" -C "$2" && rm -f "$1"'
+UNPACK: Final = 'tar -xzf "$1" -C "$2" && rm -f "$1"'
 PLACE: Final = r"""
 while [ $# -gt 0 ]; do
   mkdir -p "$(dirname -- "$3")" && chmod "$1" "$2" && mv -f -- "$2" "$3" || exit 1; shift 3

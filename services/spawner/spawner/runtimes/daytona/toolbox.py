@@ -13,7 +13,7 @@ from uuid import uuid4
 from daytona import AsyncSandbox, DaytonaConflictError, FileUpload, SessionExecuteRequest
 from daytona import DaytonaProcessExecutionTimeoutError as TooLong
 
-from spawner.runtimes.boxes.bundle import WORKER, bundle
+from spawner.runtimes.boxes.bundle import WORKER, kept
 from spawner.runtimes.boxes.furnishing import ROOT
 from spawner.runtimes.boxes.provider import BoxSpec, Command, File, ProviderError, ProviderFault, Ran
 from spawner.runtimes.boxes.retrying import Patience, persistently
@@ -48,7 +48,7 @@ class Toolbox:
         program = spec.program[0]
         said = await self._said("making folders in", scripts.setup(program))
         if said.strip().endswith("lacks") and PurePosixPath(program).is_relative_to(WORKER):
-            await self._bring(bundle() if bundled is None else bundled)
+            await self._bring(await kept() if bundled is None else bundled)
         await self.put([File(f"{RUN}/program", scripts.program_file(spec.program)), *spec.files])
 
     async def start(self, number: int) -> Life:

@@ -4,7 +4,6 @@ That is one layer on the image that was asked for, made once at each engine. The
 """
 
 import asyncio
-import functools
 import hashlib
 import io
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from typing import Any, Final
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
-from spawner.runtimes.boxes.bundle import COMPILE, LABEL, WORKER, NoWorkerError, bundle
+from spawner.runtimes.boxes.bundle import COMPILE, LABEL, WORKER, NoWorkerError, digest, packed
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.docker import archives
 
@@ -41,12 +40,12 @@ class Bringing:
         """The image to make boxes of, where this one is asked for. Raises `ProviderError`, `DockerError`."""
         shown = await self._shown(image)
         labels = (shown.get("Config") or {}).get("Labels") or {}
-        packed = b"" if LABEL in labels else self._packed()
-        name = f"{READY}:{_digest(packed, shown['Id'], self._owner)}"
+        worker = None if LABEL in labels else await self._worker()
+        name = _name(worker or "", shown["Id"], self._owner)
         if not await self._is_there(name):
             async with self._one, asyncio.timeout(_PATIENCE):
                 while not await self._is_there(name):
-                    await self._make(name, shown["Id"], image, packed)
+                    await self._make(name, shown["Id"], image, lacks_worker=worker is not None)
         return name
 
     async def _shown(self, image: str) -> Mapping[str, Any]:
@@ -67,7 +66,7 @@ class Bringing:
             return False
         return True
 
-    async def _make(self, name: str, base: str, image: str, packed: bytes) -> None:
+    async def _make(self, name: str, base: str, image: str, *, lacks_worker: bool) -> None:
         """Make it; where somebody else does, wait until that is over. Its container has its name, so there is one."""
         told: dict[str, Any] = {
             "Image": base,
@@ -85,17 +84,18 @@ class Bringing:
             await self._wait_for(self._docker.containers.container(called))
             return
         try:
-            await self._fill(porter, image, packed)
+            await self._fill(porter, image, lacks_worker=lacks_worker)
             repository, _, tag = name.partition(":")
             await porter.commit(repository=repository, tag=tag, pause=False)
         finally:  # cancelled, too: nobody is to wait for what is not gone on with
             await asyncio.shield(_take_away(porter))
 
-    async def _fill(self, porter: DockerContainer, image: str, packed: bytes) -> None:
+    async def _fill(self, porter: DockerContainer, image: str, *, lacks_worker: bool) -> None:
         await porter.put_archive("/", io.BytesIO(archives.grounds(self._owner)))
-        if not packed:
+        if not lacks_worker:
             return
-        await porter.put_archive(WORKER, io.BytesIO(packed))
+        worker = await packed() if self._bundled is None else self._bundled
+        await porter.put_archive(WORKER, io.BytesIO(worker))
         await porter.start()
         if (await porter.wait(timeout=_PATIENCE))["StatusCode"]:
             said = " ".join(await porter.log(stdout=True, stderr=True, tail=3))
@@ -117,9 +117,10 @@ class Bringing:
             waited += _LOOK_AGAIN
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _packed(self) -> bytes:
+    async def _worker(self) -> str:
+        """Which worker it is that is brought."""
         try:
-            return bundle() if self._bundled is None else self._bundled
+            return await digest() if self._bundled is None else hashlib.sha256(self._bundled).hexdigest()
         except NoWorkerError as error:
             told = f"docker: {error}, and the image lacks it: install it, or make an image with sandherd image build"
             raise ProviderError(ProviderFault.REFUSED, told) from error
@@ -130,10 +131,9 @@ async def _take_away(porter: DockerContainer) -> None:
         await porter.delete(force=True)
 
 
-@functools.lru_cache(maxsize=64)
-def _digest(packed: bytes, base: str, owner: tuple[int, int]) -> str:
-    """Of what it is made of. The worker is large: it is looked through once."""
-    return hashlib.sha256(packed + f"{base} {owner}".encode()).hexdigest()[:16]
+def _name(worker: str, base: str, owner: tuple[int, int]) -> str:
+    """It tells of what the image is made."""
+    return f"{READY}:{hashlib.sha256(f'{worker} {base} {owner}'.encode()).hexdigest()[:16]}"
 
 
 def _unfit(image: str) -> str:

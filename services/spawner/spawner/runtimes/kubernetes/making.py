@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from sandherd.telemetry import logs
-from spawner.runtimes.boxes.bundle import WORKER
+from spawner.runtimes.boxes.bundle import WORKER, kept
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.boxes.provider import Box, BoxSpec, ProviderError, ProviderFault, Ran
 from spawner.runtimes.kubernetes import executing, gate, manifests, packing, states
@@ -80,7 +80,7 @@ class Making:
         if opened := int(said[0]):
             return opened
         if spec.program[0].startswith(WORKER) and said[1] == b"no":
-            archive = packing.worker() if self._worker is None else self._worker
+            archive = await kept() if self._worker is None else self._worker
             await self._step(spec.name, gate.bring(len(archive)), archive)
         files = packing.packed(spec.files)
         text = gate.unless_open(life) + gate.receive(len(files)) + gate.opened(life)

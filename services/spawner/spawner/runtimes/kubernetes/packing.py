@@ -1,13 +1,10 @@
 """Files as a pod takes them: tar archives, which every image can unpack. All pure."""
 
-import functools
-import gzip
 import io
 import tarfile
 from collections.abc import Collection
 from pathlib import PurePosixPath
 
-from spawner.runtimes.boxes.bundle import bundle
 from spawner.runtimes.boxes.furnishing import ROOT
 from spawner.runtimes.boxes.provider import File, ProviderError, ProviderFault
 
@@ -22,12 +19,6 @@ def packed(files: Collection[File]) -> bytes:
             member.size, member.mode = len(file.content), file.mode
             archive.addfile(member, io.BytesIO(file.content))
     return made.getvalue()
-
-
-@functools.cache
-def worker() -> bytes:
-    """The worker, for a pod whose image lacks it."""
-    return gzip.compress(bundle(), compresslevel=6, mtime=0)
 
 
 def _inside(path: str) -> str:

@@ -123,7 +123,7 @@ prepare() { # our folders; says whether the program $1 is there
 
 unpack() { # the worker, brought as an archive $2, to where it belongs
   folder "$1"
-  cd "$1" && tar -xf "$2" && rm -f "$2"
+  cd "$1" && tar -xzf "$2" && rm -f "$2"
 }
 
 place() { # what was uploaded as $1/0, $1/1 ... to the path and with the mode that follow

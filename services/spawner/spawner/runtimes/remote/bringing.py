@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spawner.runtimes.boxes.bundle import COMPILE, WORKER, bundle
+from spawner.runtimes.boxes.bundle import COMPILE, WORKER, kept
 from spawner.runtimes.boxes.furnishing import ROOT, listed
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
 from spawner.runtimes.boxes.retrying import USUAL, Patience
@@ -14,7 +14,7 @@ from spawner.runtimes.remote.answers import Runtime
 from spawner.runtimes.remote.calls import AgentServer, Http, RuntimeApi
 from spawner.runtimes.remote.transfers import place
 
-_PACKED: Final = f"{ROOT}/run/worker.tar"
+_PACKED: Final = f"{ROOT}/run/worker.tar.gz"
 _UNPACKING: Final = 300.0
 _ENVIRONMENT: Final = {
     "OH_ENABLE_VSCODE": "0",
@@ -113,6 +113,6 @@ async def _bring(server: AgentServer, program: str) -> None:
     """The worker, to an image that lacks it."""
     if not program.startswith(f"{WORKER}/"):
         raise ProviderError(ProviderFault.REFUSED, f"remote: the image has no {program}")
-    await server.upload(_PACKED, bundle())
+    await server.upload(_PACKED, await kept())
     await server.control(scripts.command("unpack", WORKER, _PACKED), _UNPACKING)
     await server.bash(scripts.line(COMPILE), _UNPACKING)  # without, every start compiles it: slow, no fault

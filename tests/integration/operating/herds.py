@@ -1,0 +1,72 @@
+"""All four services of a herd in this process, on a real broker and a real database, and what is asked of them."""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from event_ingest.main import compose as compose_ingest
+from message_relay.main import compose as compose_relay
+from monitor.main import compose as compose_monitor
+from sandherd.bus.service import Service
+from sandherd.client import Context
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from spawner.main import compose as compose_spawner
+from tests.e2e.line import SANDHERD
+
+P = Principal
+PROJECT = "p1"
+COMPOSE = {
+    P.EVENT_INGEST: compose_ingest,
+    P.MESSAGE_RELAY: compose_relay,
+    P.MONITOR: compose_monitor,
+    P.SPAWNER: compose_spawner,
+}
+
+
+@asynccontextmanager
+async def running(broker: Broker, database: str, home: Path, **values: Any) -> AsyncIterator[dict[Principal, Service]]:
+    """The services; `values` are settings of all of them."""
+    told = {"home": home, "database_url": database, "check_interval": 0.2, "stop_grace": 5, **values}
+    services = {name: compose(broker.settings(name, **told)) for name, compose in COMPOSE.items()}
+    async with AsyncExitStack() as stack:
+        for service in services.values():
+            await stack.enter_async_context(service.running())
+        yield services
+
+
+def context(broker: Broker) -> Context:
+    """A client of the project."""
+    credentials = broker.credentials(P.CLIENT, project=PROJECT)
+    return Context(nats_url=broker.url, credentials=credentials, project=PROJECT, home=broker.home / "nowhere")
+
+
+def sandherd(broker: Broker, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command, with no other environment than this."""
+    told = {
+        "PATH": os.environ["PATH"],
+        "NATS_URL": broker.url,
+        "SANDHERD_HOME": str(broker.home / "nowhere"),
+        "SANDHERD_CREDENTIALS": str(broker.credentials(P.CLIENT, project=PROJECT)),
+    }
+    return subprocess.run(
+        [str(SANDHERD), *words], env=told | environ, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def answer(done: subprocess.CompletedProcess[str]) -> Any:
+    """What a command with `-o json` says."""
+    return json.loads(done.stdout)
+
+
+async def until(look: Callable[[], Awaitable[Any]], seconds: float = 60) -> Any:
+    """Wait until this finds something, and return that. Each look is several questions: not too often."""
+    async with asyncio.timeout(seconds):
+        while not (found := await look()):
+            await asyncio.sleep(0.2)
+    return found

@@ -1,0 +1,241 @@
+"""A herd is backed up by the commands of docs/backup.md, lost with all that it had, and restored into a fresh stack."""
+
+import asyncio
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from sandherd.client import Herd
+from sandherd.client.herd import task_spec
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.postgres import PostgresServer, binaries
+from tests.integration.operating.following import Place, followed, place
+from tests.integration.operating.herds import answer, context, running, sandherd, until
+
+P = Principal
+
+
+@dataclass
+class Seen:
+    """What a herd says of itself: its history, its tasks as they live, and whether anything is missing."""
+
+    events: list[dict[str, Any]]
+    past: list[dict[str, Any]]
+    live: dict[str, TaskView]
+    missing: int
+
+
+def timeless(view: TaskView) -> TaskView:
+    """Without its score, which grows while it waits, and how the task stands that it waits for."""
+    return view.model_copy(update={"score": None, "waits_for": None})
+
+
+async def seen(herd: Herd) -> Seen:
+    events = [event.model_dump(mode="json") async for event in herd.events()]
+    past = [view.model_dump(mode="json") for view in (await herd.tasks(past=True)).items]
+    live = {view.task: timeless(view) for view in (await herd.tasks()).items}
+    return Seen(events, past, live, (await herd.audit()).missing)
+
+
+@pytest.fixture
+async def kept(own_directory: Path) -> Path:
+    return own_directory
+
+
+@pytest.mark.timeout(240)
+async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: PostgresServer, kept: Path) -> None:
+    """A task is done, one works and one waits for it. All is lost: broker, database, sandboxes.
+
+    In a fresh stack the history and the live state are as they were, to the letter. The one at work is tried again, as
+    its sandbox is gone; then the one that waited is done. Nothing is missing, and nothing is there twice.
+    """
+    go = kept / "go"
+    async with place(postgres_server) as first:
+        async with (
+            running(first.broker, first.database, first.home, isolation="none", max_attempts=3),
+            Herd.connect(context(first.broker)) as herd,
+        ):
+            await works(herd, go)
+            before = await settled(herd)
+        await is_backed_up(first, kept)
+    async with place(postgres_server, kept / "herd/identity") as second:
+        await is_restored(postgres_server, second, kept)
+        async with (
+            running(second.broker, second.database, second.home, isolation="none", max_attempts=3),
+            Herd.connect(context(second.broker)) as herd,
+        ):
+            await is_as_before(herd, before)
+            go.touch()
+            await goes_on(herd, before)
+
+
+async def works(herd: Herd, go: Path) -> None:
+    """Three tasks: one is done, one waits for a file, and one for that one."""
+    await herd.submit("say it", ["/bin/sh", "-c", "echo done"], task="task-done")
+    waits = ["/bin/sh", "-c", f"while [ ! -e {go} ]; do sleep 0.2; done"]
+    await herd.submit(task_spec("wait for it", waits), task="task-at-work")
+    await herd.submit(task_spec("after it", ["true"], depends_on=["task-at-work"]), task="task-waiting")
+    assert (await herd.wait("task-done")).state == "completed"
+
+
+async def settled(herd: Herd) -> Seen:
+    """What is so when everything said is stored, and nothing more is said for now."""
+
+    async def look() -> Seen | None:
+        found = await seen(herd)
+        states = {name: view.state for name, view in found.live.items()}
+        wanted = {"task-done": "completed", "task-at-work": "running", "task-waiting": "pending"}
+        ended = any(event["envelope"]["type"] == "sandbox.terminated" for event in found.events)
+        whole = (await herd.audit()).unstored == 0 and found.events == (await seen(herd)).events
+        return found if states == wanted and ended and whole else None
+
+    found: Seen = await until(look)
+    return found
+
+
+async def is_backed_up(first: Place, kept: Path) -> None:
+    """As docs/backup.md says: the keys, the streams, the history."""
+    said = await followed("Make one", first, kept)
+    assert said[0] == "compose stop spawner event-ingest monitor message-relay"
+    for folder in ("monday", "monday/streams", "herd"):
+        assert (kept / folder).stat().st_mode & 0o777 == 0o700
+    readable = [file for file in (kept / "monday/streams").iterdir() if file.stat().st_mode & 0o077]
+    assert readable == []
+    said = await followed("Make one", first, kept, number=1)
+    assert [words.split()[0] for words in said] == ["scale", "port-forward", "scale"]
+
+
+async def is_restored(server: PostgresServer, second: Place, kept: Path) -> None:
+    said = await followed("Restore it", second, kept, until="docker compose up -d\n")
+    assert "compose up -d nats postgres" in said
+    again = await asyncio.to_thread(second.command, "restore", str(kept / "monday/streams"))
+    states = {row["stream"]: row["state"] for row in answer(again)}
+    assert states["EVENTS"] == states["KV_tasks"] == "as it was"
+    # The other backup is of the same moment: its streams are there already, and its history goes into another database.
+    database = f"test_{uuid4().hex}"
+    await server.create_database(database)
+    await followed("Restore it", replace(second, database=server.url(database)), kept, number=1)
+    await server.drop_database(database)
+
+
+async def is_as_before(herd: Herd, before: Seen) -> None:
+    async def known() -> bool:
+        """The spawner answers as soon as it runs, and knows its records when it is ready."""
+        return len((await herd.tasks()).items) == len(before.live)
+
+    await until(known)
+    events = [event.model_dump(mode="json") async for event in herd.events()]
+    assert events[: len(before.events)] == before.events
+    past = {view.task: view.model_dump(mode="json") for view in (await herd.tasks(past=True)).items}
+    live = {view.task: timeless(view) for view in (await herd.tasks()).items}
+    assert live.keys() == before.live.keys() == past.keys()
+    for task in ("task-done", "task-waiting"):
+        assert live[task] == before.live[task]
+        assert past[task] in before.past
+
+
+async def goes_on(herd: Herd, before: Seen) -> None:
+    for task, attempt in (("task-at-work", 2), ("task-waiting", 1)):
+        view = await asyncio.wait_for(herd.wait(task), 60)
+        assert (view.state, view.attempt) == ("completed", attempt), view
+
+    async def stored() -> bool:
+        return (await herd.audit()).unstored == 0
+
+    await until(stored)
+    audit = await herd.audit()
+    assert (audit.missing, audit.conflicts, audit.dead) == (0, 0, 0), audit
+    ids = [event.envelope["id"] async for event in herd.events()]
+    assert len(ids) == len(set(ids)) > len(before.events)
+    again = [event.model_dump(mode="json") async for event in herd.events()]
+    assert sum(event["envelope"]["subject"] == "task-done" for event in again) == sum(
+        event["envelope"]["subject"] == "task-done" for event in before.events
+    )
+
+
+async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_server: PostgresServer, kept: Path) -> None:
+    """Postgres alone is lost, and its dump is of before: `replay` brings what the broker has, each event once."""
+    async with place(postgres_server) as herds:
+        (kept / "monday").mkdir()
+        shutil.copytree(herds.keys, kept / "herd/identity")
+        async with (
+            running(herds.broker, herds.database, herds.home, isolation="none"),
+            Herd.connect(context(herds.broker)) as herd,
+        ):
+            await herd.submit("one", ["true"], task="task-one")
+            await herd.wait("task-one")
+            where = f"--file={kept / 'monday/history.dump'}"
+            dump = [str(binaries() / "pg_dump"), "--format=custom", where, herds.database]
+            await asyncio.to_thread(subprocess.run, dump, check=True, timeout=60)
+            await herd.submit("two", ["true"], task="task-two")
+            await herd.wait("task-two")
+            before = await all_stored(herd)
+        name = herds.database.partition("@/")[2].partition("?")[0]
+        await postgres_server.drop_database(name)
+        await postgres_server.create_database(name)
+        await followed("Only the database was lost", herds, kept)
+        async with (
+            running(herds.broker, herds.database, herds.home, isolation="none"),
+            Herd.connect(context(herds.broker)) as herd,
+        ):
+            assert await all_stored(herd) == before
+            assert (await herd.audit()).missing == 0
+
+
+async def all_stored(herd: Herd) -> list[dict[str, Any]]:
+    async def stored() -> list[dict[str, Any]] | None:
+        events = [event.model_dump(mode="json") async for event in herd.events()]
+        ended = sum(event["envelope"]["type"] == "sandbox.terminated" for event in events)
+        return events if (await herd.audit()).unstored == 0 and ended == 2 else None
+
+    found: list[dict[str, Any]] = await until(stored)
+    return found
+
+
+async def test_a_backup_is_refused_where_it_would_not_be_whole(
+    herd: Broker, postgres: str, tmp_path: Path, kept: Path
+) -> None:
+    """While services work, where a folder is, without keys or a stream: one line, and nothing is left of it."""
+    keys = str(herd.home / "identity")
+    async with running(herd, postgres, tmp_path / "home"):
+
+        async def refused() -> bool:
+            done = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "one"), "--identity", keys)
+            shutil.rmtree(kept / "one", ignore_errors=True)  # one that was made before the services were bound
+            return done.returncode == 1 and "still at work" in done.stderr
+
+        await until(refused)
+    there = await asyncio.to_thread(sandherd, herd, "backup", str(kept), "--identity", keys)
+    keyless = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", str(tmp_path))
+    async with herd.provisioner() as jetstream:
+        await jetstream.delete_stream("DEAD")
+    gone = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", keys)
+    for done, says in ((there, "is there already"), (keyless, "keys of a herd"), (gone, "stream DEAD: ")):
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert says in done.stderr
+    assert not (kept / "two").exists()
+
+
+async def test_nothing_is_restored_over_anything(herd: Broker, kept: Path) -> None:
+    """A broker that holds other things is left as it is, and so is one for which a file of the backup is broken."""
+    keys = str(herd.home / "identity")
+    saved = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "b"), "--identity", keys)
+    assert saved.returncode == 0, saved.stderr
+    async with herd.bus(P.SPAWNER) as bus:
+        await bus.js.publish("$KV.tasks.p1.task-1", b"{}")
+    other = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
+    assert other.returncode == 1
+    assert "KV_tasks holds 1 messages" in other.stderr
+    (kept / "b/EVENTS.snapshot").write_bytes(b"cut off")
+    broken = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
+    assert broken.returncode == 1
+    assert "EVENTS.snapshot is not what was written" in broken.stderr
+    async with herd.provisioner() as jetstream:
+        assert (await jetstream.stream_info("KV_tasks")).state.messages == 1

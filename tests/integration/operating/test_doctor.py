@@ -1,0 +1,221 @@
+"""`sandherd doctor` on a real deployment: each check is made to fail for real, and says what helps."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sandherd.bus.identity import Identity, Registrar, write_secret
+from sandherd.bus.service import Service
+from sandherd.client import Context
+from sandherd.client.cli import services as asked
+from sandherd.client.cli.checks import Check, State
+from sandherd.client.cli.examining import examine
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events.agent import AgentMessage
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from spawner.main import compose as compose_spawner
+from tests.doubles.remote.double import IMAGE, KEY, Double
+from tests.integration.operating.herds import PROJECT, answer, context, running, sandherd, until
+
+P = Principal
+ALWAYS = {
+    "credential", "broker", "spawner", "event-ingest", "monitor", "message-relay", "streams", "consumers", "migrations",
+    "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest", "lag message-relay-commands",
+    "lag message-relay-agents", "clock", "live state", "history lag", "history", "dead letters",
+}  # fmt: skip
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "README.md"
+
+
+def test_every_check_is_on_the_page() -> None:
+    """The table of docs/README.md has what doctor always looks at, and what it tells only where there is something."""
+    rows = PAGE.read_text().partition("## Is it well?")[2].splitlines()
+    cells = [row.split("|")[1] for row in rows if row.startswith("| `")]
+    shown = {name.strip("` ") for cell in cells for name in cell.split(",")}
+    families = {name.removesuffix(" …") for name in shown if name.endswith(" …")}
+    plain = {name for name in ALWAYS if not any(name.startswith(f"{family} ") for family in families)}
+    assert plain | {"versions", "service credential", "unsaid"} == {name for name in shown if not name.endswith(" …")}
+    assert families == {"server", "runtime", "lag"}
+
+
+async def look(where: Context) -> dict[str, Check]:
+    """What doctor finds, by check. Whatever is not well has a remedy."""
+    found = await examine(where, datetime.now(UTC))
+    assert all(check.remedy for check in found if check.state in {State.WRONG, State.WORTH_A_LOOK}), found
+    return {check.name: check for check in found}
+
+
+async def until_all_well(where: Context) -> None:
+    async def well() -> bool:
+        return {check.state for check in (await look(where)).values()} == {State.RIGHT}
+
+    await until(well)
+
+
+async def test_each_check_fails_for_what_it_is_for(herd: Broker, postgres: str, tmp_path: Path) -> None:
+    """A stream, a consumer, a migration, a clock and a service: each fault alone turns its own check, and only it.
+
+    One test, as all of it rests on one start.
+    """
+    where = context(herd)
+    async with running(herd, postgres, tmp_path / "home") as services:
+        await until_all_well(where)
+        await all_is_told_by_the_command(herd)
+        await a_missing_stream_is_named(herd, where)
+        await a_consumer_that_is_gone_is_named(herd, where)
+        await a_migration_that_is_not_applied_is_named(postgres, where)
+        await a_clock_that_is_late_is_named(services[P.MONITOR], where)
+    assert {name for name, check in (await look(where)).items() if check.state is State.WRONG} == {
+        "spawner", "event-ingest", "monitor", "message-relay", "live state", "history",
+    }  # fmt: skip
+
+
+async def all_is_told_by_the_command(herd: Broker) -> None:
+    done = await asyncio.to_thread(sandherd, herd, "doctor", "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {row["check"]: row["state"] for row in answer(done)} == dict.fromkeys(ALWAYS, "ok")
+
+
+async def a_missing_stream_is_named(herd: Broker, where: Context) -> None:
+    async with herd.provisioner() as jetstream:
+        await jetstream.delete_stream("OUTPUT")
+    found = await look(where)
+    assert {name for name, check in found.items() if check.state is not State.RIGHT} == {"streams"}
+    assert found["streams"].state is State.WRONG
+    assert "stream OUTPUT: missing" in found["streams"].found
+    assert "sandherd provision" in str(found["streams"].remedy)
+    await herd.provision()
+    await until_all_well(where)
+
+
+async def a_consumer_that_is_gone_is_named(herd: Broker, where: Context) -> None:
+    async with herd.provisioner() as jetstream:
+        await jetstream.delete_consumer("COMMANDS", "message-relay-commands")
+
+    async def deaf() -> Check | None:
+        check = (await look(where))["consumers"]
+        return check if check.state is State.WRONG else None
+
+    check = await until(deaf)
+    assert "message-relay-commands" in check.found
+    assert "sandherd provision" in check.remedy
+    await herd.provision()
+    await until_all_well(where)
+
+
+async def a_migration_that_is_not_applied_is_named(postgres: str, where: Context) -> None:
+    """As after a dump of an older version was restored beneath a running service."""
+    connection = await asyncpg.connect(postgres)
+    try:
+        last = await connection.fetchrow(
+            "delete from schema_migrations where number = (select max(number) from schema_migrations) returning *"
+        )
+        assert last is not None
+        found = await look(where)
+        assert {name for name, check in found.items() if check.state is not State.RIGHT} == {"migrations"}
+        assert found["migrations"].found == f"not applied: {last['number']} ({last['name']})"
+        assert "sandherd-event-ingest migrate" in str(found["migrations"].remedy)
+        insert = "insert into schema_migrations (number, name, sha256) values ($1, $2, $3)"
+        await connection.execute(insert, last["number"], last["name"], "edited")
+        assert "was edited" in (await look(where))["migrations"].found
+        await connection.execute("update schema_migrations set sha256 = $1 where sha256 = 'edited'", last["sha256"])
+    finally:
+        await connection.close()
+    await until_all_well(where)
+
+
+async def a_clock_that_is_late_is_named(monitor: Service, where: Context) -> None:
+    """The monitor's says what it was a minute ago."""
+    monitor.examining._clock = lambda: datetime.now(UTC) - timedelta(minutes=1)
+    found = await look(where)
+    assert {name for name, check in found.items() if check.state is not State.RIGHT} == {"clock"}
+    assert found["clock"].found == "monitor's and ours differ by 60 s"
+
+
+@pytest.fixture
+async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
+    """A spawner whose sandboxes are made elsewhere, where nobody answers any more."""
+    async with Double() as double:
+        values: dict[str, Any] = {
+            "home": tmp_path / "home",
+            "runtime": "remote",
+            "remote_api_key": KEY,
+            "remote_api_url": double.url,
+        }
+        service = compose_spawner(herd.settings(P.SPAWNER, **values, sandbox_image=IMAGE))
+        async with service.running():
+            where = context(herd)
+
+            async def reached() -> bool:
+                found = await look(where)
+                return "runtime remote" in found and found["runtime remote"].state is State.RIGHT
+
+            await until(reached)
+            assert double._runner is not None
+            await double._runner.cleanup()
+            yield service
+
+
+async def test_a_runtime_that_is_away_is_named(herd: Broker, away: Service) -> None:
+    """The place where sandboxes are made answers no more: said with what helps; the spawner itself is well."""
+    found = await look(context(herd))
+    assert found["runtime remote"].state is State.WRONG
+    assert "let in" in str(found["runtime remote"].remedy)
+    assert found["spawner"].state is State.RIGHT
+    assert found["streams"].state is State.UNKNOWN
+
+
+async def test_what_waits_and_is_not_handled_is_named(
+    herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres is away, so events wait: how many, for how long, and that the database is what is missing."""
+    monkeypatch.setattr(asked, "LONG", 0.5)
+    where = context(herd)
+    async with running(herd, "postgresql://127.0.0.1:1/nowhere", tmp_path / "home"):
+        async with herd.bus(P.WORKER, project=PROJECT, sandbox="sbx-1") as bus:
+            said = wrap(
+                AgentMessage(content="hello", content_length=5), "agent.message", source="/sandherd/sandbox/sbx-1",
+                sequence=1, project=PROJECT, subject="sbx-1", time=datetime.now(UTC), sandboxid="sbx-1",
+            )  # fmt: skip
+            await bus.publish_event(said)
+
+        async def late() -> dict[str, Check] | None:
+            found = await look(where)
+            return found if found["lag event-ingest"].state is State.WRONG else None
+
+        found = await until(late)
+    assert found["lag event-ingest"].found.startswith("1 wait, the oldest for ")
+    assert "event-ingest's log" in str(found["lag event-ingest"].remedy)
+    assert "postgres: " in found["event-ingest"].found
+    assert found["migrations"].found.startswith("not known: ")
+    assert {name for name, check in found.items() if check.state is State.WRONG} == {
+        "lag event-ingest", "event-ingest", "migrations", "history",
+    }  # fmt: skip
+
+
+async def test_a_credential_that_ran_out_is_named(herd: Broker, tmp_path: Path) -> None:
+    """A minute after its end: the file says so itself, and the broker lets nobody in with it."""
+    path = tmp_path / "client.creds"
+    registrar = Registrar(Identity(herd.home / "identity"), lambda: datetime.now(UTC) - timedelta(minutes=2))
+    write_secret(path, registrar.mint_person(P.CLIENT, "ada", project=PROJECT, life=60))
+    done = await asyncio.to_thread(sandherd, herd, "doctor", "-o", "json", SANDHERD_CREDENTIALS=str(path))
+    found = {row["check"]: row for row in answer(done)}
+    assert done.returncode == 1
+    assert "expired at" in found["credential"]["found"]
+    assert "which ran out at" in found["broker"]["found"]
+    assert all(row["remedy"] for row in found.values() if row["state"] == "wrong")
+
+
+async def test_a_broker_that_is_away_is_named(herd: Broker) -> None:
+    """No traceback, no waiting: one line with what helps."""
+    await herd.kill()
+    found = await look(context(herd))
+    assert found["broker"].state is State.WRONG
+    assert "no broker at" in found["broker"].found

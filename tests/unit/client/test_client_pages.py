@@ -1,0 +1,125 @@
+"""What the documents name is there: pages, headings, commands with their options, and settings."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from sandherd.client.cli.app import app
+from sandherd.contracts.streams import STREAMS
+from sandherd.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+INDEX = ROOT / "docs" / "README.md"
+COMMANDS = typer.main.get_command(app)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Where a page leads to within the repository: the file, and the heading in it."""
+    for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if "://" not in target:
+            path, _, heading = target.partition("#")
+            yield (page.parent / path).resolve() if path else page, heading
+
+
+def headings(page: Path) -> set[str]:
+    """As GitHub and others name them in links."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """To a file that is there, and a heading that it has."""
+    lost = [
+        f"{path.name}#{heading}"
+        for path, heading in links(page)
+        if not path.exists() or (heading and heading not in headings(path))
+    ]
+    assert lost == []
+
+
+def test_the_index_leads_to_every_page() -> None:
+    """Whoever begins there finds all of them."""
+    reached = {path for path, _ in links(INDEX)}
+    assert set((ROOT / "docs").glob("*.md")) - reached - {INDEX} == set()
+
+
+def shown(page: Path) -> Iterator[str]:
+    """Our command, as a page shows it: on lines of its own, and within sentences."""
+    text = page.read_text(encoding="utf-8")
+    yield from re.findall(r"`(sandherd [^`\n]+)`", FENCED.sub("", text))
+    for block in re.findall(r"^```(?:sh|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield from re.findall(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(sandherd .+)", block, re.MULTILINE)
+
+
+def words_of(line: str) -> Iterator[str]:
+    """Of one command, without what a shell does with it."""
+    read = shlex.shlex(line, posix=True, punctuation_chars=True)
+    read.whitespace_split = True
+    with suppress(ValueError):  # a quotation goes on in the next line, or the line does
+        for word in read:
+            if set(word) <= set("();<>|&"):
+                return
+            yield word
+
+
+def unknown(line: str) -> str | None:
+    """The word of it that our command does not know."""
+    command, words = COMMANDS, list(words_of(line))[1:]
+    while words and (inner := getattr(command, "commands", {}).get(words[0])):
+        command, words = inner, words[1:]
+    if words and getattr(command, "commands", None):
+        return words[0] if words[0][0] not in "-<[…" else None
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
+    ours = words[: words.index("--")] if "--" in words else words
+    options = [word.partition("=")[0] for word in ours if word.startswith("-")]
+    return next((option for option in options if option.rstrip("…") not in known), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_is_shown_is_one(page: Path) -> None:
+    """With every option of it."""
+    assert {line: unknown(line) for line in shown(page) if unknown(line)} == {}
+
+
+@pytest.mark.parametrize("name", ["README", "security", "backup", "sizing"])
+def test_every_variable_of_the_operators_pages_is_a_setting(name: str) -> None:
+    """As docs/configuration.md has it."""
+    known, page = ((ROOT / "docs" / f"{one}.md").read_text(encoding="utf-8") for one in ("configuration", name))
+    named = set(re.findall(r"`(SANDHERD_[A-Z_]+)(?:=\S*)?`", page))
+    assert {one for one in named if f"`{one}`" not in known} == set()
+
+
+def test_the_page_of_security_says_for_how_long_a_credential_is_good() -> None:
+    """An hour, as it is set unless somebody sets it."""
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    assert "good for an hour (`SANDHERD_WORKER_CREDENTIAL_LIFE`)" in page
+    assert Settings.model_fields["worker_credential_life"].default == 3600
+
+
+def test_the_broker_holds_what_the_pages_say() -> None:
+    """Seven days of events, and 8 GiB of them."""
+    (events,) = [stream for stream in STREAMS if stream.name == "EVENTS"]
+    assert (events.max_age, events.max_bytes) == (7 * 86_400, 8 * 2**30)
+    assert "holds events for seven days" in (ROOT / "docs/backup.md").read_text(encoding="utf-8")
+    assert "`EVENTS` holds 8 GiB" in (ROOT / "docs/sizing.md").read_text(encoding="utf-8")
+
+
+def test_what_was_measured_of_an_idle_herd_is_as_promised() -> None:
+    """Each service below 80 MiB, all of its memory counted, and below 1 % of a core. Daytona's own client is more."""
+    figures = json.loads((ROOT / "docs/measured.json").read_text(encoding="utf-8"))["figures"]
+    services = ("spawner", "spawner_docker", "event-ingest", "monitor", "message-relay")
+    idle = {name: figures[f"idle.{name}"]["value"] for name in services}
+    assert {name: value for name, value in idle.items() if value["alone"] >= 80 or value["cpu"] >= 1} == {}
+    clients = {name: figures[f"idle.client_{name}"]["value"]["MiB"] for name in ("docker", "kubernetes", "remote")}
+    assert {name: more for name, more in clients.items() if idle["spawner"]["alone"] + more >= 80} == {}
