@@ -1,7 +1,7 @@
 """Whether the database is for this version of the service: asked by whoever wants to know how it is."""
 
 from event_ingest.database import Database
-from event_ingest.migrating import MigrationRefusedError, read_migrations, unapplied
+from event_ingest.migrating import MigrationRefusedError, left
 from sandherd.contracts.errors import ContractError
 
 
@@ -13,8 +13,7 @@ async def look_at_migrations(database: Database) -> dict[str, str | None]:
 async def _problem(database: Database) -> str | None:
     try:
         async with database.reading() as connection:
-            rows = await connection.fetch("select number, sha256 from schema_migrations")
-        todo = unapplied(read_migrations(), {row["number"]: row["sha256"] for row in rows})
+            todo = await left(connection)
     except ContractError as error:
         return f"not known: {error.problem.message}"
     except MigrationRefusedError as error:

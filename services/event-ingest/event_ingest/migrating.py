@@ -153,9 +153,9 @@ async def migrate(
             await connection.execute("select pg_advisory_unlock($1)", _LOCK)
 
 
-async def left(connection: Connection) -> list[int]:
-    """The numbers of what is not applied yet, of both kinds. Raises `MigrationRefusedError`."""
-    return [migration.number for migration in unapplied(read_migrations(), await _applied(connection))]
+async def left(connection: Connection) -> list[Migration]:
+    """What is not applied yet, of both kinds. Raises `MigrationRefusedError`."""
+    return unapplied(read_migrations(), await _applied(connection))
 
 
 async def _applied(connection: Connection) -> Applied:
