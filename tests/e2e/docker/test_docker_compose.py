@@ -17,6 +17,8 @@ from typing import Any, Final
 import pytest
 import yaml
 from aiodocker import Docker
+from aiodocker.containers import DockerContainer
+from packaging.utils import canonicalize_name
 
 from sandherd.bus.permissions import SERVICES
 from sandherd.stack.nats import quiet_port
@@ -41,7 +43,7 @@ def built(docker_engine: Engine) -> dict[str, str]:
     images.make_postgres(docker_engine, others["postgres"]["image"])
     with images.build_context() as context:
         made = {name: images.build(docker_engine, name, context, VERSION) for name in images.SERVICES}
-    images.docker(docker_engine, "tag", images.python_image(), f"sandherd/sandbox:{VERSION}")
+        images.build_sandbox(docker_engine, context, VERSION)
     return made
 
 
@@ -73,21 +75,46 @@ async def docker(docker_engine: Engine) -> AsyncIterator[Docker]:
     await client.close()
 
 
-async def shown(docker: Docker, compose: Compose, service: str) -> dict[str, Any]:
-    """The container of a service, as the engine has it."""
-    assert compose.engine is not None
-    found = await docker.containers.list(
-        all=True, filters={"label": ["com.docker.compose.project=herd", f"com.docker.compose.service={service}"]}
-    )
-    return dict(await found[0].show())
+async def container(docker: Docker, service: str) -> DockerContainer:
+    """The container of a service."""
+    labels = ["com.docker.compose.project=herd", f"com.docker.compose.service={service}"]
+    return (await docker.containers.list(all=True, filters={"label": labels}))[0]
 
 
-async def until_healthy(docker: Docker, compose: Compose) -> None:
+async def shown(docker: Docker, service: str) -> dict[str, Any]:
+    """The same as the engine has it."""
+    return dict(await (await container(docker, service)).show())
+
+
+async def said_in(docker: Docker, service: str, script: str) -> str:
+    """What a script says that runs in the container of a service, as its user."""
+    execution = await (await container(docker, service)).exec(["/bin/sh", "-c", script])
+    said = b""
+    async with execution.start() as stream:
+        while (message := await stream.read_out()) is not None:
+            said += message.data
+    return said.decode()
+
+
+async def until_healthy(docker: Docker) -> None:
     """Until every service's own health check says so."""
     async with asyncio.timeout(PATIENCE):
         for service in SERVICES:
-            while (await shown(docker, compose, service))["State"]["Health"]["Status"] != "healthy":
+            while (await shown(docker, service))["State"]["Health"]["Status"] != "healthy":
                 await asyncio.sleep(0.2)
+
+
+LOOK: Final = """
+import asyncio, http.client, importlib.metadata, json, pathlib, ssl, sys, sysconfig
+import sandherd.bus
+site = pathlib.Path(sysconfig.get_path("purelib"))
+specs = [module.__spec__ for module in sys.modules.values() if getattr(module, "__spec__", None)]
+print(json.dumps({
+    "installed": [found.name for found in importlib.metadata.distributions(path=[str(site)])],
+    "left": [str(one) for one in site.rglob("*.pyc") if not (one.parents[1] / f"{one.name.split('.')[0]}.py").exists()],
+    "not compiled": [spec.name for spec in specs if spec.cached and not pathlib.Path(spec.cached).exists()],
+}))
+"""
 
 
 @pytest.mark.parametrize("service", images.SERVICES)
@@ -102,23 +129,39 @@ async def test_an_image_is_small_and_may_write_nowhere(docker: Docker, built: di
     assert config["Labels"]["org.opencontainers.image.version"] == VERSION
     assert "INDEX_URL" not in json.dumps(config)
     look = "id -u; find / -xdev -writable -type f -not -path '/proc/*' 2>/dev/null; command -v pip gcc uv; true"
-    container = await docker.containers.create(
-        {
-            "Image": built[service], "Entrypoint": ["/bin/sh", "-c", look],
-            "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"]},
-        }
-    )  # fmt: skip
+    assert (await ran_in(docker, built[service], "/bin/sh", "-c", look)).split() == ["10001"]
+
+
+@pytest.mark.parametrize("service", images.SERVICES)
+async def test_an_image_has_what_it_needs_and_all_of_it_compiled(
+    docker: Docker, built: dict[str, str], service: str
+) -> None:
+    """No package of another service's, and nothing of one; the base's modules are compiled as well as the packages."""
+    seen = json.loads(await ran_in(docker, built[service], "/opt/sandherd/bin/python", "-c", LOOK))
+    assert seen["left"] == seen["not compiled"] == []
+    contents = json.loads((images.DOCKERFILE.parent / "contents.json").read_text())
+    ours = {"sandherd", *({"sandherd-worker"} if service == "spawner" else ())}
+    ours |= set() if service == "cli" else {f"sandherd-{service}"}
+    names = {canonicalize_name(name) for name in seen["installed"]}
+    assert ours <= names <= ours | set(contents[service])
+
+
+async def ran_in(docker: Docker, image: str, *command: str) -> str:
+    """What a container of this image says that runs this. Its root is not read-only here: the files' modes count."""
+    host = {"NetworkMode": "none", "CapDrop": ["ALL"]}
+    told: dict[str, Any] = {"Image": image, "Entrypoint": list(command), "HostConfig": host}
+    made = await docker.containers.create(told)
     try:
-        await container.start()
-        await container.wait(timeout=60)
-        assert "".join(await container.log(stdout=True, stderr=True)).split() == ["10001"]
+        await made.start()
+        await made.wait(timeout=60)
+        return "".join(await made.log(stdout=True, stderr=True))
     finally:
-        await container.delete(force=True)
+        await made.delete(force=True)
 
 
 async def test_a_newcomer_follows_the_page(docker: Docker, compose: Compose) -> None:
     """Every service becomes healthy, and what docs/compose.md says next does as it says, to a task's whole history."""
-    await until_healthy(docker, compose)
+    await until_healthy(docker)
     (credential, where, run, audit), (inside,) = steps("Give it work")
     with tempfile.TemporaryDirectory(prefix="composed-") as folder:
         where = where.replace(":4222", f":{compose.environ['NATS_PORT']}")
@@ -156,24 +199,23 @@ async def test_up_again_changes_nothing(docker: Docker, compose: Compose) -> Non
     It is done as docs/upgrade.md says.
     """
     ((_build, up, after_it),) = steps("Compose", "upgrade.md")
-    before = {service: (await shown(docker, compose, service))["State"]["StartedAt"] for service in SERVICES}
+    before = {service: (await shown(docker, service))["State"]["StartedAt"] for service in SERVICES}
     compose.said(*up.removeprefix("docker compose ").split())
-    after = {service: (await shown(docker, compose, service))["State"]["StartedAt"] for service in SERVICES}
+    after = {service: (await shown(docker, service))["State"]["StartedAt"] for service in SERVICES}
     assert after == before
     for once, says in (("identity", "kept"), ("provisioner", "kept"), ("migration", "up to date")):
-        assert (await shown(docker, compose, once))["State"]["ExitCode"] == 0
-        assert says in compose.said("logs", "--no-color", once)
+        assert (await shown(docker, once))["State"]["ExitCode"] == 0
+        assert says in "".join(await (await container(docker, once)).log(stdout=True, stderr=True))
     assert "up to date" in compose.said(*after_it.removeprefix("docker compose ").split())
 
 
-async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: Docker, compose: Compose) -> None:
+@pytest.mark.usefixtures("compose")
+async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: Docker) -> None:
     """What runs is a numbered user; and what it is given is its credential, the spawner's keys beside it."""
     seen = {}
     for service in SERVICES:
-        container = await shown(docker, compose, service)
-        assert container["HostConfig"]["ReadonlyRootfs"]
-        look = "id -u; find /run/sandherd* /herd -type f"
-        user, *seen[service] = compose.said("exec", "-T", service, "/bin/sh", "-c", look).split()
+        assert (await shown(docker, service))["HostConfig"]["ReadonlyRootfs"]
+        user, *seen[service] = (await said_in(docker, service, "id -u; find /run/sandherd* /herd -type f")).split()
         assert user == "10001"
     names = ("account.json", "claims.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
     keys = {f"/run/sandherd-keys/{name}" for name in names}
@@ -181,20 +223,22 @@ async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: D
         assert set(seen[service]) == {"/run/sandherd/nats.creds"} | (keys if service == "spawner" else set())
 
 
-async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker, compose: Compose) -> None:
+@pytest.mark.usefixtures("compose")
+async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker) -> None:
     """The health check sees what /readyz says, and shows it; when the broker is back the service is well again."""
-    compose.said("stop", "--timeout", "10", "nats")
+    broker = await container(docker, "nats")
+    await broker.stop(t=10)
     async with asyncio.timeout(PATIENCE):
-        while (last := (await shown(docker, compose, "monitor"))["State"]["Health"]["Log"][-1])["ExitCode"] == 0:
+        while (last := (await shown(docker, "monitor"))["State"]["Health"]["Log"][-1])["ExitCode"] == 0:
             await asyncio.sleep(0.2)
     assert "broker: no connection" in last["Output"]
-    compose.said("start", "nats")
-    await until_healthy(docker, compose)
+    await broker.start()
+    await until_healthy(docker)
 
 
 async def test_a_service_that_is_told_to_end_does_so_in_order(docker: Docker, compose: Compose) -> None:
     """SIGTERM goes past the init to the service, which ends by itself, with status 0, before anybody kills it."""
     compose.said("stop", "--timeout", "30", *SERVICES)
     for service in SERVICES:
-        state = (await shown(docker, compose, service))["State"]
+        state = (await shown(docker, service))["State"]
         assert (state["ExitCode"], state["OOMKilled"]) == (0, False), service
