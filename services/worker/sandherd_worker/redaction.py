@@ -74,8 +74,12 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without its secrets."""
-        pattern = self._with_urls if "://" in text and "@" in text else self._usual
-        return pattern.sub(MARK, text)
+        return self._pattern(text).sub(MARK, text)
+
+    def before(self, text: str, place: int) -> int:
+        """Where the secret begins that has this place in its middle; the place itself if none has."""
+        spans = (found.span() for found in self._pattern(text).finditer(text))
+        return next((start for start, end in spans if start < place < end), place)
 
     def value(self, value: Any) -> Any:
         """A JSON-like value without the secrets in its strings and keys; anything else in it is left as it is."""
@@ -86,6 +90,9 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         return value
+
+    def _pattern(self, text: str) -> re.Pattern[str]:
+        return self._with_urls if "://" in text and "@" in text else self._usual
 
 
 def _forms(secret: str) -> Iterable[str]:
@@ -146,7 +153,11 @@ class StreamRedactor:
         return self._redactor.text(out)
 
     def _cut(self) -> int:
-        """Where the part begins that has to wait."""
+        """Where the part begins that has to wait. No secret is cut in two there: its halves would be known no more."""
+        return self._redactor.before(self._held, self._unfinished())
+
+    def _unfinished(self) -> int:
+        """Where what may become a secret begins."""
         key = _OPEN_KEY.search(self._held)
         if len(self._held) > _LONGEST_HELD:
             return len(self._held) - (0 if key else _LONGEST_WORD)

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -212,6 +212,25 @@ def test_a_secret_that_comes_in_pieces_is_never_shown(before: str, after: str, s
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     shown = "".join(stream.feed(text[start:end]) for start, end in pairwise(edges)) + stream.finish()
     assert shown == f"{before} {MARK} {after}"
+
+
+@pytest.mark.parametrize("after", ["", " ", "\n", "X", " x"])
+@pytest.mark.parametrize("secret", ["correct horse battery staple", "two\nlines of a secret value here"])
+def test_a_secret_of_several_words_is_cut_nowhere(secret: str, after: str) -> None:
+    """At no two places, the end of the secret among them, and whatever stands behind it."""
+    redactor, text = Redactor([secret]), f"a {secret}{after}"
+    for edges in combinations_with_replacement(range(len(text) + 1), 2):
+        stream, places = StreamRedactor(redactor), (0, *edges, len(text))
+        shown = "".join(stream.feed(text[start:end]) for start, end in pairwise(places)) + stream.finish()
+        assert shown == f"a {MARK}{after}", edges
+
+
+@pytest.mark.parametrize("behind", range(4080, 4100))
+def test_a_secret_in_an_endless_word_is_cut_nowhere(behind: int) -> None:
+    """What is held back of it begins where it may, not in the middle of a secret."""
+    stream = StreamRedactor(Redactor(["hunter22"]))
+    shown = stream.feed("x" * 20_000 + "hunter22" + "x" * behind) + stream.finish()
+    assert shown == "x" * 20_000 + MARK + "x" * behind
 
 
 def test_a_pause_shows_an_unfinished_word_but_no_unfinished_secret() -> None:
