@@ -69,6 +69,14 @@ class Stack:
 
         return await eventually(look)
 
+    async def cleared(self, sandbox: str) -> None:
+        """Wait until nothing of a sandbox is left: that comes behind its end."""
+
+        async def look() -> bool | None:
+            return None if (self.home / "sandboxes" / sandbox).exists() else True
+
+        await eventually(look)
+
 
 async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
     """What `look` finds, as soon as it finds something. Raises `TimeoutError`. A herd that is away is asked again."""

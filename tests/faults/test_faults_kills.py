@@ -52,7 +52,7 @@ async def test_a_killed_part_costs_nothing(stack: Stack, victim: str) -> None:
         assert audit.missing == 0
         assert audit.dead == 0
         assert worker_pid(sandbox) is None
-        assert not (stack.home / "sandboxes" / sandbox).exists()
+        await stack.cleared(sandbox)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -74,7 +74,7 @@ async def test_a_killed_worker_loses_nothing_that_it_said(stack: Stack, moment: 
         assert (ended.state, ended.error_type) == (TaskState.FAILED, "worker_lost")
         assert view.state is SandboxState.TERMINATED
         assert audit.missing == 0
-        assert not (stack.home / "sandboxes" / sandbox).exists()
+        await stack.cleared(sandbox)
 
 
 async def test_a_task_runs_without_a_database(stack: Stack) -> None:
