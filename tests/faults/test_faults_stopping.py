@@ -93,7 +93,7 @@ async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = 
     assert audit.dead == 0
     last_words = (types.count("agent.failed"), types.count("agent.shutdown"))
     assert last_words == (1, 1) or (not begun and last_words == (0, 0))
-    assert not (stack.home / "sandboxes" / sandbox).exists()
+    await stack.cleared(sandbox)
 
 
 async def test_down_ends_sandboxes_in_order_and_accidents_do_not(own_stack: Stack) -> None:
