@@ -99,7 +99,7 @@ def prometheus(job: str, targets: Mapping[str, str]) -> Iterator[Prometheus]:
 def _configuration(job: str, targets: Mapping[str, str]) -> Json:
     scraped = [{"targets": [address], "labels": {"service": name}} for name, address in targets.items()]
     return {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "3s"},
         "rule_files": [str(RULES / "*.yaml")],
         "scrape_configs": [{"job_name": job, "static_configs": scraped}],
     }

@@ -119,6 +119,7 @@ async def served(docker: Docker, docker_engine: RealEngine, herd: Broker, tmp_pa
         yield Served(person, sandbox)
 
 
+@pytest.mark.long
 async def test_an_agent_server_in_a_container_answers_to_its_key_and_ends_with_it(
     served: Served, docker: Docker
 ) -> None:

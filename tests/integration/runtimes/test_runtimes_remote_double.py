@@ -132,6 +132,7 @@ with APIRemoteWorkspace(runtime_api_url=url, runtime_api_key=key, server_image=%
 """
 
 
+@pytest.mark.long
 async def test_the_client_of_the_sdk_can_use_it(remote_double: Double, tmp_path: Path) -> None:
     """The real APIRemoteWorkspace starts a runtime here, uses it, pauses and resumes it, and stops it."""
     python, packages = agent_server()
