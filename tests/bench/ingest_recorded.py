@@ -24,8 +24,9 @@ async def store_and_note(database: Database, batch: Batch) -> Stored:
 
 
 if __name__ == "__main__":
+    moments = Path(sys.argv.pop(1))  # else event-ingest would take it for a word to itself
     try:
         with patch.object(ingest, "store", store_and_note):
             main.main()
     finally:
-        write_moments(Path(sys.argv[1]), committed)
+        write_moments(moments, committed)
