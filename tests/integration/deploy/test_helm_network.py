@@ -167,6 +167,28 @@ def test_the_chart_opens_the_broker_as_the_spawner_does(address: str) -> None:
     assert policy["spec"]["egress"] == ours_by_code
 
 
+def test_a_job_finds_its_way_whenever_it_runs() -> None:
+    """Before an upgrade all but hooks is the version before's, which may have named another broker or database."""
+    objects = rendered({"nats": {"url": "nats://nats.elsewhere:4333"}, "networkPolicy": {"database": {"port": 6432}}})
+    for job in of_kind(objects, "Job"):
+        part = job["spec"]["template"]["metadata"]["labels"]
+        then = [one for one in objects if one["metadata"]["name"].endswith("-deny") or comes_before(one, job)]
+        who = Place(NAMESPACE, part)
+        assert reaches(then, who, DNS, 53, "UDP")
+        provisions = part["app.kubernetes.io/component"] == "provision"
+        assert reaches(then, who, Place("elsewhere"), 4333) == provisions
+        assert reaches(then, who, POSTGRES, 6432) != provisions
+    named = {one["metadata"]["name"] for one in of_kind(rendered({"setup": {"migrate": False}}), "NetworkPolicy")}
+    assert not any(name.endswith("-migrate") for name in named)
+
+
+def comes_before(one: Json, job: Json) -> bool:
+    """Whether this is made by helm at every moment at which the job is, and earlier."""
+    notes, of_job = one["metadata"].get("annotations", {}), job["metadata"]["annotations"]
+    moments, wanted = (set(told.get("helm.sh/hook", "").split(",")) for told in (notes, of_job))
+    return wanted <= moments and int(notes["helm.sh/hook-weight"]) < int(of_job["helm.sh/hook-weight"])
+
+
 def test_without_policies_there_are_none() -> None:
     """For a network that keeps none, or keeps others."""
     assert of_kind(rendered({"networkPolicy": {"enabled": False}}), "NetworkPolicy") == []

@@ -1,6 +1,7 @@
 """What is given to the chart: little, and what can't work is refused with its place and what is expected there."""
 
 import json
+import re
 import tomllib
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.integration.deploy.charts import (
     ROOT,
     SERVICES,
     Json,
+    asked,
     called,
     helm,
     refusal,
@@ -102,6 +104,17 @@ def test_every_service_of_the_code_is_in_the_chart() -> None:
     """A service that is added is not forgotten here."""
     assert tuple(yaml.safe_load((CHART / "files" / "facts.yaml").read_text())["services"]) == SERVICES
     assert yaml.safe_load((CHART / "values.yaml").read_text())["services"].keys() == set(SERVICES)
+
+
+def test_a_large_number_is_written_out() -> None:
+    """OpenShift's users are over a thousand million; a template writes those of a file as 1.00065e+09 of itself."""
+    lag = {"services": {"event-ingest": {"min": 1, "max": 2, "lag": 2_000_000}}}
+    account = {"enabled": True, "monitor": "nats:8222", "account": "A" * 56}
+    said = asked({"pods": {"user": 1_000_650_000}, "autoscaling": {**account, **lag}, "setup": {"timeout": 3_600_000}})
+    assert said.returncode == 0, said.stderr
+    assert re.findall(r"^ *(?:runAs|fsG)\w+: (?!1000650000$|true$|OnRootMismatch$).*$", said.stdout, re.MULTILINE) == []
+    assert 'lagThreshold: "2000000"' in said.stdout
+    assert "activeDeadlineSeconds: 3600000\n" in said.stdout
 
 
 def test_the_chart_is_of_this_version() -> None:
