@@ -7,7 +7,7 @@ import pytest
 
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.kubernetes import manifests, network
-from tests.integration.deploy.charts import NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
+from tests.integration.deploy.charts import GIVEN, NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
 
 OURS: dict[str, Any] = {name: pod["metadata"]["labels"] for name, pod in pods(rendered())}
 HTTP, BROKER, DATABASE, API, COLLECTOR = 8000, 4222, 5432, 443, 4318
@@ -21,7 +21,7 @@ class Place:
 
 
 NATS = Place("nats", {"app.kubernetes.io/name": "nats"})
-POSTGRES, SERVER = Place(address="10.1.2.3"), Place(address="10.96.0.1")
+POSTGRES, SERVER, OUTSIDE = Place(address="10.1.2.3"), Place(address="10.96.0.1"), Place(address="203.0.113.7")
 STRANGER = Place("default", {"app": "web"})
 DNS = Place("kube-system", {"k8s-app": "kube-dns"})
 
@@ -85,7 +85,8 @@ def test_each_part_reaches_what_it_needs_and_no_more() -> None:
     assert all_that_reach(objects, POSTGRES, DATABASE) == {"event-ingest", "migrate", "migrate-after"}
     assert all_that_reach(objects, SERVER, API) == {"spawner"}
     assert all_that_reach(objects, Place("monitoring", {}), COLLECTOR) == set(SERVICES)
-    assert all_that_reach(objects, STRANGER, 80) == set()
+    assert all_that_reach(objects, STRANGER, 80) == all_that_reach(objects, STRANGER, BROKER) == set()
+    assert all_that_reach(objects, OUTSIDE, BROKER) == set(), "a broker of somebody else's"
     assert {name for name in PARTS if reaches(objects, ours(name), DNS, 53, "UDP")} == set(PARTS)
 
 
@@ -126,9 +127,10 @@ def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
     objects = rendered({"sandboxes": {"namespace": namespace}})
     where = namespace or f"{NAMESPACE}-sandboxes"
     box = Place(where, {**manifests.MANAGED, HERD: "herd"})
-    others = (NATS, BROKER), (STRANGER, 80), (POSTGRES, DATABASE), (SERVER, API), (DNS, 53)
+    others = [(NATS, BROKER), (STRANGER, 80), (POSTGRES, DATABASE), (SERVER, API), (DNS, 53)]
+    others += [(STRANGER, BROKER), (OUTSIDE, BROKER)]
     assert [port for place, port in others if reaches(objects, box, place, port)] == []
-    opened = {**network.policy("herd", "nats://nats.nats:4222", []), "kind": "NetworkPolicy"}
+    opened = {**network.policy("herd", GIVEN["nats"]["url"], []), "kind": "NetworkPolicy"}
     opened["metadata"]["namespace"] = where
     objects = [*objects, opened]
     assert [port for place, port in others if reaches(objects, box, place, port)] == [BROKER, 53]

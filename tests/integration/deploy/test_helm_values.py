@@ -33,7 +33,7 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"nats": {"url": "nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
     ({"nats": {"url": "nats://me:secret@nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
     ({"nats": {"replicas": 2}}, "nats.replicas", "1, 3"),
-    ({"nats": {"url": "nats://nats:4222"}}, "nats.url", "nats://nats.agents:4222"),
+    ({"nats": {"url": "nats://nats:4222"}}, "nats.url", "nats://nats.agents.svc:4222"),
     ({"image": {"tag": "a b"}}, "image.tag", "pattern"),
     ({"image": {"pullPolicy": "always"}}, "image.pullPolicy", '"Always", "IfNotPresent", "Never"'),
     ({"settings": {"max_sandboxs": 3}}, "settings", "max_sandboxs is not allowed"),
