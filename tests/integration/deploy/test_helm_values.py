@@ -40,6 +40,8 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"settings": {"max_sandboxes": 0}}, "settings.max_sandboxes", "greater than or equal to 1"),
     ({"settings": {"max_sandboxes": "many"}}, "settings.max_sandboxes", "Expected: integer, given: string"),
     ({"settings": {"runtime": "kubernets"}}, "settings.runtime", '"kubernetes"'),
+    ({"settings": {"runtime": "process"}}, "settings.runtime", "name another"),
+    ({"settings": {"profiles": {"near": {"runtime": "process"}}}}, "settings.runtime", "name another"),
     ({"settings": {"database_url": "postgresql://u:p@h/d"}}, "settings", "database_url is not allowed"),
     ({"settings": {"nats_url": "nats://elsewhere"}}, "settings", "nats_url is not allowed"),
     ({"settings": {"profiles": {"big": {"limits": {"memory_mb": 1}}}}}, "memory_mb", "greater than or equal to 64"),
