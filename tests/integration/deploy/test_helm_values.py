@@ -57,6 +57,7 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"autoscaling": {"services": {"spawner": {"min": 0}}}}, "spawner.min", "greater than or equal to 1"),
     ({"autoscaling": {"services": {"spawner": {"min": 9}}}}, "autoscaling.services.spawner", "more than max (4)"),
     ({"autoscaling": {"services": {"monitor": {"min": 1, "max": 2, "lag": 1}}}}, "services", "monitor is not allowed"),
+    ({"pods": {"labels": {"app.kubernetes.io/name": "x"}}}, "pods.labels", "app.kubernetes.io/name"),
     ({"pods": {"user": 0}}, "pods.user", "greater than or equal to 1"),
     ({"telemetry": {"otlpEndpoint": "collector:4318"}}, "telemetry.otlpEndpoint", "https?://"),
     ({"networkPolicy": {"database": {"port": 0}}}, "networkPolicy.database.port", "greater than or equal to 1"),
