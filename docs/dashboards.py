@@ -124,7 +124,8 @@ def _variables(board: Board) -> Iterator[Json]:
     if board.source == "prometheus":
         query = f"label_values(sandherd_ready, {promql.HERD})"
         asked = {"query": query, "refId": "herds"}
-        yield _chosen(board, "herd", "Herd", asked) | {"multi": True, "includeAll": True, "allValue": ".+"}
+        # One at a time: replicas show the same, so that the largest is taken, which of several herds means nothing.
+        yield _chosen(board, "herd", "Herd", asked)
     for choice in board.choices:
         yield _chosen(board, choice.name, choice.says, choice.sql)
 

@@ -71,7 +71,7 @@ def metrics_of(query: str) -> set[str]:
 
 def of_herd(query: str, herd: str = "$herd") -> str:
     """The query, asked of one herd."""
-    chosen = f'{HERD}=~"{herd}"'
+    chosen = f'{HERD}="{herd}"'
     return _WORDS.sub(lambda match: f"{match.group().removesuffix('{')}{{{chosen}{',' if match[1] else '}'}", query)
 
 

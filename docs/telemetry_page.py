@@ -26,8 +26,8 @@ number of series is bounded whatever happens. Ids are in spans and logs.
 """
 METRICS_HEAD: Final = """\
 A gauge of what only the holder of a lease knows (tasks, sandboxes, the pool, the watch) is shown by that replica
-alone: add replicas up. What the broker says (streams, consumers, the lag) is the same in every replica: take the
-largest.
+alone, and for a moment by two when the lease changes hands; what the broker says (streams, consumers, the lag) is the
+same in every replica. Of both take the largest, of one herd: adding up is for counters.
 """
 SPANS_HEAD: Final = """\
 One trace goes from a task's submission to the last event about it:

@@ -36,6 +36,7 @@ _EVERY: Final = 60_000
 _WAITING: Final = 2048
 """So many spans wait for the collector at the most; of more the oldest are given up."""
 _BATCH: Final = 512
+_SIGNALS: Final = ("traces", "metrics")
 _log: Final = logs.get("exporting")
 
 
@@ -97,8 +98,9 @@ class _Toll:
     def __init__(self, meters: "Meters") -> None:
         self._meters = meters
         self._lock = threading.Lock()
-        self._taken = True
-        for signal in ("traces", "metrics"):
+        # Of each signal: many a collector takes one alone, and that is no news each time.
+        self._taken = dict.fromkeys(_SIGNALS, True)
+        for signal in _SIGNALS:
             for outcome in ("sent", "lost"):  # made here: two threads must not make them at once
                 self._meters.count("sandherd_exports_total", 0, signal=signal, outcome=outcome)
 
@@ -110,11 +112,13 @@ class _Toll:
         """So many were taken, or given up; what that says of the collector is said if it is new."""
         self.count(signal, amount, taken=taken)
         with self._lock:
-            changed, self._taken = taken is not self._taken, taken
-        if changed and taken:
+            before = all(self._taken.values())
+            self._taken[signal] = taken
+            after = all(self._taken.values())
+        if after and not before:
             _log.info("the collector takes it again")
-        elif changed:
-            _log.warning("the collector does not take what is exported; nothing else waits for it")
+        elif before and not after:
+            _log.warning("the collector does not take what is exported; nothing else waits for it", signal=signal)
 
 
 class _Room:

@@ -82,6 +82,7 @@ FIELDS: Final = (
     Field("instance", "This run of the service: a new id with every start."),
     Field("http_port", "Where /metrics, /healthz and /readyz are."),
     Field("reconnects", "How often the broker's connection came back."),
+    Field("signal", "What the collector does not take: `traces` or `metrics`."),
     Field("url", "An address, without what is secret in it."),
     Field("expires_at", "Until when a credential is good: ISO 8601."),
     Field("most", "The most that one may have."),

@@ -16,9 +16,15 @@ Event = MutableMapping[str, Any]
 
 def configure(service: str, level: str = "info") -> None:
     """Send this process's logs, and those of its libraries, to standard error as JSON."""
+
+    def add_service(_logger: object, _method: str, event: Event) -> Event:
+        # Not a context variable: a thread begins without those of who has started it.
+        event.setdefault("service", service)
+        return event
+
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
+            add_service,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _add_trace,
@@ -29,7 +35,6 @@ def configure(service: str, level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(service=service)
     logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
 
 

@@ -84,8 +84,10 @@ class Meters:
         return series
 
     def _make(self, row: Metric) -> Any:
-        from prometheus_client import Counter, Gauge, Histogram
+        from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
+        # Else there is one more of each series, which the table does not have: when it was made.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no type for it
         names = [label.name for label in row.labels]
         if row.kind is Kind.HISTOGRAM:
             meter: Any = Histogram(row.name, row.says, names, registry=self._registry, buckets=row.buckets)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+LONGEST: Final = 256
+"""So many characters of a text are told; spans wait in memory, and agents choose what they call things."""
 _PLACE: Final = re.compile(r" ?\{([a-z_.]+)\}")
 
 
@@ -49,7 +51,7 @@ class SpanRow:
 
         def filled(match: re.Match[str]) -> str:
             value = known.get(match[1])
-            return "" if value is None else f" {value}"
+            return "" if value is None else f" {_told(value)}"
 
         return _PLACE.sub(filled, self.name)
 
@@ -58,7 +60,11 @@ class SpanRow:
         for attribute in values:
             if attribute not in self.attributes:
                 raise KeyError(f"a span {self.name!r} has no {attribute.name}")
-        return {attribute.name: value for attribute, value in values.items() if value is not None}
+        return {attribute.name: _told(value) for attribute, value in values.items() if value is not None}
+
+
+def _told(value: Value) -> Value:
+    return value[:LONGEST] if isinstance(value, str) else value
 
 
 PROJECT: Final = Attribute("sandherd.project", "The project.")

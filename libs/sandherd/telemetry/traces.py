@@ -44,12 +44,24 @@ def is_exported() -> bool:
 
 @contextmanager
 def span(row: SpanRow, traceparent: str | None = None, values: Values | None = None) -> Iterator[Span]:
-    """A span that goes on with the trace in `traceparent`, or with this task's own."""
+    """A span that goes on with the trace in `traceparent`, or with this task's own.
+
+    One that an error ends has failed. What the error says is not told: it may hold what it broke over.
+    """
     said = values or {}
     with _tracer().start_as_current_span(
-        row.named(said), context=_remote(traceparent), kind=_KINDS[row.kind], attributes=row.attributes_of(said)
+        row.named(said),
+        context=_remote(traceparent),
+        kind=_KINDS[row.kind],
+        attributes=row.attributes_of(said),
+        record_exception=False,
+        set_status_on_exception=False,
     ) as started:
-        yield started
+        try:
+            yield started
+        except Exception:
+            started.set_status(Status(StatusCode.ERROR))
+            raise
 
 
 def record(

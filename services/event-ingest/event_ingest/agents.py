@@ -17,6 +17,10 @@ MOST: Final = 20_000
 """So many calls and agents are remembered; of more the oldest are forgotten."""
 MOST_SPANS: Final = 100.0
 """Spans of calls that are told in a second: more would cost the ingest what it is there for."""
+LONGEST: Final = 30 * 86_400.0
+"""So many seconds a call or a turn may have taken, whatever its agent says: of more no date can be made."""
+NAME: Final = 200
+"""So many characters are remembered of what an agent calls a tool, a call or a model: it may say hundreds of KiB."""
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
 """By the beginning of a model's name, as the conventions of OpenTelemetry call them."""
@@ -77,7 +81,7 @@ class Calls:
             return None
         if begun is not _UNKNOWN:
             self._known[key] = None
-            return begun[0], (at - begun[1]).total_seconds() if took is None else took
+            return begun[0], min((at - begun[1]).total_seconds(), LONGEST) if took is None else took
         if took is None:
             return None
         self._known.keep(key, None)
@@ -114,25 +118,25 @@ class Agents:
             self._meters.count("sandherd_spans_spared_total", self._spared)
 
     def _started(self, event: Envelope[Any], started: AgentStarted) -> None:
-        self._names.keep(event.source, started.sdk)
+        self._names.keep(event.source, started.sdk[:NAME])
         if started.model:
-            self._models.keep(event.source, started.model)
+            self._models.keep(event.source, started.model[:NAME])
 
     def _used(self, event: Envelope[Any], usage: AgentUsage) -> None:
         for kind in _TOKENS:
             self._meters.count("sandherd_tokens_total", getattr(usage, f"{kind}_tokens"), kind=kind)
         self._meters.count("sandherd_cost_micro_usd_total", usage.cost_micro_usd)
         if usage.model:
-            self._models.keep(event.source, usage.model)
+            self._models.keep(event.source, usage.model[:NAME])
 
     def _turned(self, _event: Envelope[Any], turn: AgentTurnCompleted) -> None:
         if turn.duration_ms is not None:
-            self._meters.observe("sandherd_turn_seconds", turn.duration_ms / 1000)
+            self._meters.observe("sandherd_turn_seconds", _seconds(turn.duration_ms))
 
     def _answered(self, event: Envelope[Any], answered: AgentModelCallCompleted) -> None:
         if answered.duration_ms is None:
             return
-        took = answered.duration_ms / 1000
+        took = _seconds(answered.duration_ms)
         self._meters.observe("sandherd_model_call_seconds", took)
         if self._may_tell():
             model = self._models.get(event.source)
@@ -140,15 +144,15 @@ class Agents:
             self._tell(spans.CHAT, event, took, values)
 
     def _called(self, event: Envelope[Any], use: AgentToolUse) -> None:
-        self._calls.opened(event.source, use.tool_use_id, use.tool, event.time)
+        self._calls.opened(event.source, use.tool_use_id[:NAME], use.tool[:NAME], event.time)
 
     def _completed(self, event: Envelope[Any], done: AgentToolCompleted) -> None:
         if done.tool_use_id is not None:
-            took = None if done.duration_ms is None else done.duration_ms / 1000
-            self._closed(event, done.tool_use_id, done.tool, took, failed=False)
+            took = None if done.duration_ms is None else _seconds(done.duration_ms)
+            self._closed(event, done.tool_use_id[:NAME], done.tool[:NAME], took, failed=False)
 
     def _resulted(self, event: Envelope[Any], result: AgentToolResult) -> None:
-        self._closed(event, result.tool_use_id, None, None, failed=result.is_error)
+        self._closed(event, result.tool_use_id[:NAME], None, None, failed=result.is_error)
 
     def _closed(self, event: Envelope[Any], call: str, tool: str | None, took: Seconds | None, *, failed: bool) -> None:
         closed = self._calls.closed(event.source, call, event.time, took)
@@ -184,6 +188,11 @@ class Agents:
         }
         begun = event.time - timedelta(seconds=max(0.0, took))
         traces.record(row, event.traceparent, begun, event.time, {**whose, **values})
+
+
+def _seconds(said: float) -> Seconds:
+    """Of milliseconds that an agent says."""
+    return min(said / 1000, LONGEST)
 
 
 def _provider(model: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""A small OTLP/HTTP collector: it takes what is exported and keeps it, or hangs, or refuses."""
+"""A small OTLP/HTTP collector: it takes what is exported and keeps it, or traces alone, or hangs, or refuses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-Mood = Literal["takes", "hangs", "refuses"]
+Mood = Literal["takes", "traces", "hangs", "refuses"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Told:
     ended: int
     failed: bool
     attributes: dict[str, Any]
+    whole: str
+    """All that it says, as text."""
 
 
 @dataclass
@@ -87,6 +89,8 @@ class Collector:
                 self.held -= 1
         if self.mood == "refuses":
             return web.Response(status=503)
+        if self.mood == "traces" and request.path != "/v1/traces":
+            return web.Response(status=404)
         takes = {"/v1/traces": self.take_spans, "/v1/metrics": self.take_metrics}
         take = takes.get(request.path)
         said = take(body) if take else ExportLogsServiceResponse().SerializeToString()
@@ -106,6 +110,7 @@ def _told(service: str, spans: Any) -> Iterator[Told]:
             ended=span.end_time_unix_nano,
             failed=span.status.code == 2,
             attributes=_values(span.attributes),
+            whole=str(span),
         )
 
 

@@ -224,6 +224,13 @@ async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: D
 
 
 @pytest.mark.usefixtures("compose")
+async def test_who_reaches_the_broker_does_not_reach_its_monitoring(docker: Docker) -> None:
+    """It would tell a sandbox, which is on a network with it, of every connection and what that hears."""
+    look = "import socket; [print(port, socket.socket().connect_ex(('nats', port)) == 0) for port in (4222, 8222)]"
+    assert await said_in(docker, "monitor", f'python -c "{look}"') == "4222 True\n8222 False\n"
+
+
+@pytest.mark.usefixtures("compose")
 async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker) -> None:
     """The health check sees what /readyz says, and shows it; when the broker is back the service is well again."""
     broker = await container(docker, "nats")

@@ -19,7 +19,7 @@ PODS = "herd-sandherd"
 """What the names of its objects begin with."""
 GIVEN: Json = {
     "image": {"registry": "registry.example.org/team"},
-    "nats": {"url": "nats://nats.nats:4222"},
+    "nats": {"url": "nats://nats.nats.svc:4222"},
     "database": {"secret": {"name": "the-database"}},
     "sandboxes": {"image": "registry.example.org/team/agents:7"},
 }

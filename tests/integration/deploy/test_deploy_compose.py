@@ -46,7 +46,14 @@ def test_what_may_be_set_reaches_those_it_is_for() -> None:
     spawner = found["services"]["spawner"]
     assert spawner["image"] == "sandherd/spawner:9.9.9"
     assert spawner["group_add"] == ["7"]
-    assert spawner["environment"]["SANDBOX_IMAGE"] == found["services"]["sandbox"]["image"] == "team/agents:1"
+    assert spawner["environment"]["SANDBOX_IMAGE"] == "team/agents:1"
     assert spawner["environment"]["SANDHERD_DOCKER_NETWORK"] == found["networks"]["sandboxes"]["name"] == "boxes"
     assert "127.0.0.1:14222:4222" in json.dumps(found["services"]["nats"]["ports"])
     assert found["services"]["monitor"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
+
+
+def test_what_is_built_here_is_never_called_as_somebody_s_own_image() -> None:
+    """`docker compose build` gives each build its name: under that of SANDBOX_IMAGE it would replace theirs."""
+    found = yaml.safe_load(Compose(DOCKER_GID="7", SANDBOX_IMAGE="team/agents:1").said("config"))["services"]
+    built = {part["image"] for part in found.values() if "build" in part}
+    assert all(image.startswith("sandherd/") for image in built), built

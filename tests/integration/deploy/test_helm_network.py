@@ -7,7 +7,7 @@ import pytest
 
 from spawner.runtimes.boxes.furnishing import HERD
 from spawner.runtimes.kubernetes import manifests, network
-from tests.integration.deploy.charts import NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
+from tests.integration.deploy.charts import GIVEN, NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
 
 OURS: dict[str, Any] = {name: pod["metadata"]["labels"] for name, pod in pods(rendered())}
 HTTP, BROKER, DATABASE, API, COLLECTOR = 8000, 4222, 5432, 443, 4318
@@ -21,7 +21,7 @@ class Place:
 
 
 NATS = Place("nats", {"app.kubernetes.io/name": "nats"})
-POSTGRES, SERVER = Place(address="10.1.2.3"), Place(address="10.96.0.1")
+POSTGRES, SERVER, OUTSIDE = Place(address="10.1.2.3"), Place(address="10.96.0.1"), Place(address="203.0.113.7")
 STRANGER = Place("default", {"app": "web"})
 DNS = Place("kube-system", {"k8s-app": "kube-dns"})
 
@@ -85,7 +85,8 @@ def test_each_part_reaches_what_it_needs_and_no_more() -> None:
     assert all_that_reach(objects, POSTGRES, DATABASE) == {"event-ingest", "migrate", "migrate-after"}
     assert all_that_reach(objects, SERVER, API) == {"spawner"}
     assert all_that_reach(objects, Place("monitoring", {}), COLLECTOR) == set(SERVICES)
-    assert all_that_reach(objects, STRANGER, 80) == set()
+    assert all_that_reach(objects, STRANGER, 80) == all_that_reach(objects, STRANGER, BROKER) == set()
+    assert all_that_reach(objects, OUTSIDE, BROKER) == set(), "a broker of somebody else's"
     assert {name for name in PARTS if reaches(objects, ours(name), DNS, 53, "UDP")} == set(PARTS)
 
 
@@ -126,9 +127,10 @@ def test_sandboxes_reach_the_broker_only(namespace: str) -> None:
     objects = rendered({"sandboxes": {"namespace": namespace}})
     where = namespace or f"{NAMESPACE}-sandboxes"
     box = Place(where, {**manifests.MANAGED, HERD: "herd"})
-    others = (NATS, BROKER), (STRANGER, 80), (POSTGRES, DATABASE), (SERVER, API), (DNS, 53)
+    others = [(NATS, BROKER), (STRANGER, 80), (POSTGRES, DATABASE), (SERVER, API), (DNS, 53)]
+    others += [(STRANGER, BROKER), (OUTSIDE, BROKER)]
     assert [port for place, port in others if reaches(objects, box, place, port)] == []
-    opened = {**network.policy("herd", "nats://nats.nats:4222", []), "kind": "NetworkPolicy"}
+    opened = {**network.policy("herd", GIVEN["nats"]["url"], []), "kind": "NetworkPolicy"}
     opened["metadata"]["namespace"] = where
     objects = [*objects, opened]
     assert [port for place, port in others if reaches(objects, box, place, port)] == [BROKER, 53]
@@ -165,6 +167,28 @@ def test_the_chart_opens_the_broker_as_the_spawner_does(address: str) -> None:
     )
     ours_by_code = network.policy("herd", address, [])["spec"]["egress"][1:]
     assert policy["spec"]["egress"] == ours_by_code
+
+
+def test_a_job_finds_its_way_whenever_it_runs() -> None:
+    """Before an upgrade all but hooks is the version before's, which may have named another broker or database."""
+    objects = rendered({"nats": {"url": "nats://nats.elsewhere:4333"}, "networkPolicy": {"database": {"port": 6432}}})
+    for job in of_kind(objects, "Job"):
+        part = job["spec"]["template"]["metadata"]["labels"]
+        then = [one for one in objects if one["metadata"]["name"].endswith("-deny") or comes_before(one, job)]
+        who = Place(NAMESPACE, part)
+        assert reaches(then, who, DNS, 53, "UDP")
+        provisions = part["app.kubernetes.io/component"] == "provision"
+        assert reaches(then, who, Place("elsewhere"), 4333) == provisions
+        assert reaches(then, who, POSTGRES, 6432) != provisions
+    named = {one["metadata"]["name"] for one in of_kind(rendered({"setup": {"migrate": False}}), "NetworkPolicy")}
+    assert not any(name.endswith("-migrate") for name in named)
+
+
+def comes_before(one: Json, job: Json) -> bool:
+    """Whether this is made by helm at every moment at which the job is, and earlier."""
+    notes, of_job = one["metadata"].get("annotations", {}), job["metadata"]["annotations"]
+    moments, wanted = (set(told.get("helm.sh/hook", "").split(",")) for told in (notes, of_job))
+    return wanted <= moments and int(notes["helm.sh/hook-weight"]) < int(of_job["helm.sh/hook-weight"])
 
 
 def test_without_policies_there_are_none() -> None:

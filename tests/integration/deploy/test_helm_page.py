@@ -126,6 +126,13 @@ def wanted(pod: Json) -> list[tuple[str, str]]:
     return found
 
 
+def test_the_page_s_broker_is_the_only_one_that_is_reached(followed: Followed) -> None:
+    """Its name is such that the policies know its namespace: by another, any address would do that has the port."""
+    (policy,) = [one for one in followed.objects if one["metadata"]["name"] == "sandherd-broker"]
+    (rule,) = policy["spec"]["egress"]
+    assert rule["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "nats"}}}]
+
+
 def test_the_root_s_keys_stay_where_they_are(followed: Followed) -> None:
     """No command takes them anywhere; and what is public needs no Secret."""
     words = " ".join(word for line in followed.asked for word in line)

@@ -1,6 +1,7 @@
 """What is given to the chart: little, and what can't work is refused with its place and what is expected there."""
 
 import json
+import re
 import tomllib
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.integration.deploy.charts import (
     ROOT,
     SERVICES,
     Json,
+    asked,
     called,
     helm,
     refusal,
@@ -31,13 +33,15 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"nats": {"url": "nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
     ({"nats": {"url": "nats://me:secret@nats.nats:4222"}}, "nats.url", "(nats|tls|ws|wss)://"),
     ({"nats": {"replicas": 2}}, "nats.replicas", "1, 3"),
-    ({"nats": {"url": "nats://nats:4222"}}, "nats.url", "nats://nats.agents:4222"),
+    ({"nats": {"url": "nats://nats:4222"}}, "nats.url", "nats://nats.agents.svc:4222"),
     ({"image": {"tag": "a b"}}, "image.tag", "pattern"),
     ({"image": {"pullPolicy": "always"}}, "image.pullPolicy", '"Always", "IfNotPresent", "Never"'),
     ({"settings": {"max_sandboxs": 3}}, "settings", "max_sandboxs is not allowed"),
     ({"settings": {"max_sandboxes": 0}}, "settings.max_sandboxes", "greater than or equal to 1"),
     ({"settings": {"max_sandboxes": "many"}}, "settings.max_sandboxes", "Expected: integer, given: string"),
     ({"settings": {"runtime": "kubernets"}}, "settings.runtime", '"kubernetes"'),
+    ({"settings": {"runtime": "process"}}, "settings.runtime", "name another"),
+    ({"settings": {"profiles": {"near": {"runtime": "process"}}}}, "settings.runtime", "name another"),
     ({"settings": {"database_url": "postgresql://u:p@h/d"}}, "settings", "database_url is not allowed"),
     ({"settings": {"nats_url": "nats://elsewhere"}}, "settings", "nats_url is not allowed"),
     ({"settings": {"profiles": {"big": {"limits": {"memory_mb": 1}}}}}, "memory_mb", "greater than or equal to 64"),
@@ -53,6 +57,7 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"autoscaling": {"services": {"spawner": {"min": 0}}}}, "spawner.min", "greater than or equal to 1"),
     ({"autoscaling": {"services": {"spawner": {"min": 9}}}}, "autoscaling.services.spawner", "more than max (4)"),
     ({"autoscaling": {"services": {"monitor": {"min": 1, "max": 2, "lag": 1}}}}, "services", "monitor is not allowed"),
+    ({"pods": {"labels": {"app.kubernetes.io/name": "x"}}}, "pods.labels", "app.kubernetes.io/name"),
     ({"pods": {"user": 0}}, "pods.user", "greater than or equal to 1"),
     ({"telemetry": {"otlpEndpoint": "collector:4318"}}, "telemetry.otlpEndpoint", "https?://"),
     ({"networkPolicy": {"database": {"port": 0}}}, "networkPolicy.database.port", "greater than or equal to 1"),
@@ -102,6 +107,17 @@ def test_every_service_of_the_code_is_in_the_chart() -> None:
     """A service that is added is not forgotten here."""
     assert tuple(yaml.safe_load((CHART / "files" / "facts.yaml").read_text())["services"]) == SERVICES
     assert yaml.safe_load((CHART / "values.yaml").read_text())["services"].keys() == set(SERVICES)
+
+
+def test_a_large_number_is_written_out() -> None:
+    """OpenShift's users are over a thousand million; a template writes those of a file as 1.00065e+09 of itself."""
+    lag = {"services": {"event-ingest": {"min": 1, "max": 2, "lag": 2_000_000}}}
+    account = {"enabled": True, "monitor": "nats:8222", "account": "A" * 56}
+    said = asked({"pods": {"user": 1_000_650_000}, "autoscaling": {**account, **lag}, "setup": {"timeout": 3_600_000}})
+    assert said.returncode == 0, said.stderr
+    assert re.findall(r"^ *(?:runAs|fsG)\w+: (?!1000650000$|true$|OnRootMismatch$).*$", said.stdout, re.MULTILINE) == []
+    assert 'lagThreshold: "2000000"' in said.stdout
+    assert "activeDeadlineSeconds: 3600000\n" in said.stdout
 
 
 def test_the_chart_is_of_this_version() -> None:

@@ -103,7 +103,8 @@ def test_the_broker_is_told_where_and_whom_to_trust(tmp_path: Path) -> None:
     made = Deployment(tmp_path / "herd", data="/srv/nats", ports=Ports(nats=1, websocket=2, monitor=3))
     made.make([], NOW)
     config = json.loads((tmp_path / "herd/nats/nats.conf").read_text())
-    assert (config["port"], config["websocket"]["port"], config["http_port"]) == (1, 2, 3)
+    assert (config["port"], config["websocket"]["port"], config["http"]) == (1, 2, "127.0.0.1:3")
+    assert "http_port" not in config, "whoever reaches the broker could ask it who is connected, and what they hear"
     assert config["resolver"]["dir"] == "/srv/nats/jwt"
     assert config["jetstream"]["store_dir"] == "/srv/nats/jetstream"
     trust = json.loads((tmp_path / "herd/nats/accounts.json").read_text())

@@ -48,7 +48,9 @@ def test_ours_are_of_this_version_and_built_by_the_one_dockerfile() -> None:
     own = {name: OURS.fullmatch(part["image"]) for name, part in PARTS.items() if name != "sandbox"}
     versions = {match["version"] for match in own.values() if match}
     assert versions == {version("sandherd")}
-    assert PARTS["sandbox"]["image"] == f"${{SANDBOX_IMAGE:-sandherd/sandbox:{version('sandherd')}}}"
+    own_box = f"sandherd/sandbox:{version('sandherd')}"
+    assert PARTS["sandbox"]["image"] == own_box
+    assert PARTS["spawner"]["environment"]["SANDBOX_IMAGE"] == f"${{SANDBOX_IMAGE:-{own_box}}}"
     for service in SERVICES:
         assert PARTS[service]["image"].startswith(f"sandherd/{service}:")
         assert PARTS[service]["build"]["args"]["SERVICE"] == service

@@ -90,6 +90,13 @@ def test_there_are_the_five_that_are_promised() -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
+def test_a_board_shows_one_herd_at_a_time(name: str) -> None:
+    """Queries take the largest of what replicas show; of two herds that would be the larger herd, called both."""
+    for variable in BOARDS[name]["templating"]["list"]:
+        assert not {"multi", "includeAll"} & variable.keys(), variable["name"]
+
+
+@pytest.mark.parametrize("name", BOARDS)
 def test_panels_lie_side_by_side(name: str) -> None:
     """Within Grafana's 24 columns; none over another, each with a number and its queries with letters of their own."""
     panels = BOARDS[name]["panels"]

@@ -1,7 +1,11 @@
 """Exporting: what arrives is what was counted, and a collector that hangs or is away holds nobody up."""
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from sandherd.telemetry import spans, traces
 from sandherd.telemetry.exporting import Exporting
+from sandherd.telemetry.fields import ALWAYS
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.traceparents import new_traceparent, of_agent
 from tests.doubles.otlp.receiver import Collector, collecting
@@ -67,6 +72,19 @@ async def test_a_span_arrives_with_the_number_that_it_was_given_before() -> None
     assert inside is not None
     assert inside.split("-")[1] == root.trace
     assert exported.exported("traces", "sent") == 3
+
+
+async def test_what_an_error_says_is_in_no_span() -> None:
+    """It may hold what it broke over, a secret among it: the span has failed, and that is all."""
+    async with collecting() as collector:
+        exported = Exported(collector.endpoint)
+        with suppress(ValueError), traces.span(spans.ANSWER, None, {spans.TYPE: "spawner.exec"}):
+            raise ValueError("sk-ant-0123456789 is no name")
+        await exported.stop()
+    (span,) = collector.spans
+    assert (span.name, span.failed) == ("answer spawner.exec", True)
+    assert "sk-ant" not in span.whole
+    assert __name__ not in span.whole, "nor where it broke"
 
 
 async def test_a_trace_is_kept_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,3 +153,34 @@ async def test_a_collector_that_is_away_is_counted_and_said_once(
     assert (exported.exported("traces", "sent"), exported.exported("traces", "lost")) == (0, 1)
     assert exported.exported("metrics", "lost")
     assert len([line for line in capsys.readouterr().out.splitlines() if "collector" in line]) == 1
+
+
+async def test_a_collector_that_takes_traces_alone_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of traces has no room for metrics: that is told the first time, not with every export of either."""
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "20")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    async with collecting("traces") as collector:
+        exported = Exported(collector.endpoint)
+        async with asyncio.timeout(10):
+            while (exported.exported("metrics", "lost") or 0) < 50 or len(collector.spans) < 5:
+                tell(new_traceparent())
+                await asyncio.sleep(0.02)
+        await exported.stop()
+    assert exported.exported("traces", "lost") == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if "collector" in line]) == 1
+
+
+def test_a_line_of_any_thread_says_whose_it_is() -> None:
+    """What is exported is sent by threads, which begin without the context of who started them."""
+    code = (
+        "import threading; from sandherd.telemetry import logs; logs.configure('monitor');"
+        "say = logs.get('tested').info; say('here');"
+        "thread = threading.Thread(target=say, args=('there',)); thread.start(); thread.join()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["event"] for line in lines] == ["here", "there"]
+    assert all({field.name for field in ALWAYS} <= line.keys() for line in lines), lines
+    assert {line["service"] for line in lines} == {"monitor"}

@@ -1,7 +1,14 @@
 """The table of metrics: complete, bounded, and all that a service can show."""
 
 import pytest
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 from event_ingest.clearing import LEASE as ROOM_LEASE
 from message_relay.main import LEASE as DELIVERY_LEASE
@@ -49,6 +56,17 @@ def test_no_id_becomes_a_label() -> None:
         shown = {tuple(value for name, value in sample.labels.items() if name != "le") for sample in family.samples}
         assert shown == {("other",) * len(metric.labels)}
         assert len(meters._series) == 0
+
+
+def test_nothing_is_shown_beside_what_is_declared() -> None:
+    """No series that a library adds of its own accord: each would be there once more."""
+    for metric in METRICS:
+        registry = CollectorRegistry()
+        fill(Meters(registry), metric, {label.name: min(label.values) for label in metric.labels})
+        families = text_string_to_metric_families(generate_latest(registry).decode())
+        names = {sample.name for family in families for sample in family.samples}
+        parts = {"_bucket", "_sum", "_count"} if metric.kind is Kind.HISTOGRAM else {""}
+        assert names == {metric.name + part for part in parts}
 
 
 def test_what_is_not_in_the_table_is_a_fault_of_ours() -> None:

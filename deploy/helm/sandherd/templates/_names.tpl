@@ -45,11 +45,16 @@ helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version | 
 {{ .Values.sandboxes.namespace | default (printf "%s-sandboxes" .Release.Namespace) }}
 {{- end }}
 
-{{/* "yes" where sandboxes are pods of this cluster. */}}
-{{- define "sandherd.podsAreMade" -}}
+{{/* Where sandboxes may be: a list, as JSON. */}}
+{{- define "sandherd.runtimes" -}}
 {{- $runtimes := concat (list .Values.settings.runtime) (.Values.settings.runtimes | default list) -}}
 {{- range .Values.settings.profiles | default dict }}{{ $runtimes = append $runtimes (.runtime | default "") }}{{ end -}}
-{{- if has "kubernetes" $runtimes }}yes{{ end -}}
+{{ toJson $runtimes }}
+{{- end }}
+
+{{/* "yes" where sandboxes are pods of this cluster. */}}
+{{- define "sandherd.podsAreMade" -}}
+{{- if has "kubernetes" (include "sandherd.runtimes" . | fromJsonArray) }}yes{{ end -}}
 {{- end }}
 
 {{/* A setting's variable, with its value: takes (list $ "setting" "value"). Nothing for an empty value. */}}

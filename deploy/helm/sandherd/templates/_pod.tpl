@@ -18,9 +18,9 @@ spec:
   securityContext:
     runAsNonRoot: true
     {{- with $.Values.pods.user }}
-    runAsUser: {{ . }}
-    runAsGroup: {{ . }}
-    fsGroup: {{ . }}
+    runAsUser: {{ int64 . }}
+    runAsGroup: {{ int64 . }}
+    fsGroup: {{ int64 . }}
     fsGroupChangePolicy: OnRootMismatch
     {{- end }}
     seccompProfile: {type: RuntimeDefault}

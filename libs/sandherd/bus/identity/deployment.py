@@ -77,7 +77,8 @@ class Deployment:
         config = {
             "server_name": "sandherd",
             "port": self._ports.nats,
-            "http_port": self._ports.monitor,
+            # It tells everybody who asks of every connection and its subjects: no business of a sandbox beside it.
+            "http": f"127.0.0.1:{self._ports.monitor}",
             # Whoever lets others in from outside ends TLS before it, or sets it here.
             "websocket": {"port": self._ports.websocket, "no_tls": True},
             **operator_mode(tokens),
