@@ -21,21 +21,24 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Identity as Material
 from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of, write_secret
+from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, provision
-from sandherd.bus.setting_up import INBOX, KEPT_AND_BACK, PROVISIONER
+from sandherd.bus.setting_up import INBOX, KEPT_AND_BACK, PROVISIONER, asked_whether_there
 from sandherd.bus.snapshots import SnapshotFailedError, restore, save
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
+from sandherd.contracts.subjects import Principal
 
 BOOK: Final = "backup.json"
 FORMAT: Final = 1
 _LIFE: Final = 86_400.0
+_ANSWER: Final = 5.0
 _LAST: Final = "ARTIFACTS"
 """What an event refers to is there before the event: so it is taken after the events."""
 _LEFT_OUT: Final = "KV_leases"
@@ -63,6 +66,7 @@ async def back_up(context: Context, keys: Path, folder: Path) -> list[Stated]:
             folder.mkdir(parents=True, mode=0o700)
         try:
             held = await _take(bus, folder)
+            await _refuse_if_running(bus)  # one that was started meanwhile has changed what was not taken yet
         except BaseException:  # raised again: half a backup is worse than none
             shutil.rmtree(folder)
             raise
@@ -116,9 +120,22 @@ def _names() -> list[str]:
 
 async def _refuse_if_running(bus: Bus) -> None:
     """Services change several streams for one thing: taken while they do, the streams would not fit together."""
-    found = {consumer.service.value for consumer in CONSUMERS if await _is_heard(bus, consumer)}
+    found = {service.value for service in SERVICES if await _is_there(bus, service)}
+    # One of the version before may know no such question.
+    found |= {consumer.service.value for consumer in CONSUMERS if await _is_heard(bus, consumer)}
     if found:
         raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(found))} still at work", remedy=_STOP)
+
+
+async def _is_there(bus: Bus, service: Principal) -> bool:
+    """Whether anybody hears what this service is asked; one that is stuck, too."""
+    try:
+        await bus.request(asked_whether_there(service), b"{}", timeout=_ANSWER)
+    except NoResponderError:
+        return False
+    except RequestTimeoutError:
+        return bus.connected
+    return True
 
 
 async def _is_heard(bus: Bus, consumer: Consumer) -> bool:
