@@ -6,6 +6,7 @@
 What is left out are the leases: they run out within seconds, and are nobody's after a restore.
 """
 
+import asyncio
 import hashlib
 import json
 import shutil
@@ -28,7 +29,7 @@ from sandherd.bus.identity.credentials import parts_of, write_secret
 from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, provision
 from sandherd.bus.setting_up import INBOX, KEPT_AND_BACK, PROVISIONER, asked_whether_there
-from sandherd.bus.snapshots import SnapshotFailedError, restore, save
+from sandherd.bus.snapshots import NoRoomError, SnapshotFailedError, restore, save
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
@@ -39,6 +40,8 @@ BOOK: Final = "backup.json"
 FORMAT: Final = 1
 _LIFE: Final = 86_400.0
 _ANSWER: Final = 5.0
+_ROOM: Final = 45.0
+_LOOK_AGAIN: Final = 0.5
 _LAST: Final = "ARTIFACTS"
 """What an event refers to is there before the event: so it is taken after the events."""
 _LEFT_OUT: Final = "KV_leases"
@@ -151,9 +154,11 @@ async def _standing(bus: Bus, name: str, told: Mapping[str, Any]) -> Standing:
         state = (await bus.js.stream_info(name)).state
     except NotFoundError:
         return Standing.MISSING
-    if not state.last_seq:
-        return Standing.UNUSED
     was = told["state"]
+    if not state.last_seq:
+        # Nothing was ever said in the backup's either; but a subscription may have been made.
+        same = not was["last_seq"] and state.consumer_count >= was.get("consumer_count", 0)
+        return Standing.SAME if same else Standing.UNUSED
     if (state.messages, state.first_seq, state.last_seq) == (was["messages"], was["first_seq"], was["last_seq"]):
         return Standing.SAME
     raise HerdError.of(
@@ -165,7 +170,14 @@ async def _standing(bus: Bus, name: str, told: Mapping[str, Any]) -> Standing:
 
 async def _bring(bus: Bus, folder: Path, name: str, told: Mapping[str, Any], replicas: int | None) -> None:
     given = {**told, "config": {**told["config"], **({"num_replicas": replicas} if replicas else {})}}
-    await restore(bus, name, folder / f"{name}.snapshot", given)
+    deadline = asyncio.get_running_loop().time() + _ROOM
+    while True:
+        try:
+            return await restore(bus, name, folder / f"{name}.snapshot", given)
+        except NoRoomError:  # servers of a cluster tell one another only now and then what they have room for
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_LOOK_AGAIN)
 
 
 def _read_book(folder: Path) -> dict[str, dict[str, Any]]:
