@@ -3,7 +3,8 @@
     backup.json          when, by which version, and of each stream what it is restored with and its file's digest
     <stream>.snapshot    the stream as the broker gives it: messages, consumers and how far they are
 
-What is left out are the leases: they run out within seconds, and are nobody's after a restore.
+The leases are in it for their numbers alone: records name the holding by which they were changed last, and a holding
+with a smaller number may not change them any more. What is in the bucket runs out within seconds.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ _ROOM: Final = 45.0
 _LOOK_AGAIN: Final = 0.5
 _LAST: Final = "ARTIFACTS"
 """What an event refers to is there before the event: so it is taken after the events."""
-_LEFT_OUT: Final = "KV_leases"
+_LEASES: Final = "KV_leases"
 _STOP: Final = "stop spawner, event-ingest, monitor and message-relay; agents work on meanwhile"
 
 
@@ -53,7 +54,7 @@ class Standing(Enum):
 
     MISSING = "missing"
     UNUSED = "unused"
-    """It was made, and nothing was ever said in it."""
+    """It was made, and nothing was ever said in it that is worth keeping."""
     SAME = "same"
 
 
@@ -118,7 +119,7 @@ async def read_again(context: Context, keys: Path) -> int:
 
 def _names() -> list[str]:
     names = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
-    return [*(name for name in names if name not in {_LEFT_OUT, _LAST}), _LAST]
+    return [*(name for name in names if name != _LAST), _LAST]
 
 
 async def _refuse_if_running(bus: Bus) -> None:
@@ -159,6 +160,8 @@ async def _standing(bus: Bus, name: str, told: Mapping[str, Any]) -> Standing:
         # Nothing was ever said in the backup's either; but a subscription may have been made.
         same = not was["last_seq"] and state.consumer_count >= was.get("consumer_count", 0)
         return Standing.SAME if same else Standing.UNUSED
+    if name == _LEASES:  # nobody is at work: what is in it is nobody's, and all that counts is how far it is
+        return Standing.SAME if state.last_seq >= was["last_seq"] else Standing.UNUSED
     if (state.messages, state.first_seq, state.last_seq) == (was["messages"], was["first_seq"], was["last_seq"]):
         return Standing.SAME
     raise HerdError.of(

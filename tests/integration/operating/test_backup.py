@@ -15,6 +15,7 @@ from event_ingest.upgrading import upgrade
 from sandherd.client import Herd
 from sandherd.client.herd import task_spec
 from sandherd.contracts.requests import TaskView
+from sandherd.contracts.subjects import Principal
 from sandherd.stack.postgres import PostgresServer, binaries
 from tests.integration.operating.following import Place, followed, place
 from tests.integration.operating.herds import answer, context, running, until
@@ -53,10 +54,12 @@ async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: Po
 
     In a fresh stack the history and the live state are as they were, to the letter. The one at work is tried again, as
     its sandbox is gone; then the one that waited is done. Nothing is missing, and nothing is there twice. There is
-    nothing of the old place but the backup: no folder of keys, and no role that was let in to read the history.
+    nothing of the old place but the backup: no folder of keys, and no role that was let in to read the history. The old
+    herd had lived for long: its leases had been renewed more often than those of the new one will be for hours.
     """
     go, reader = kept / "go", f"reader_{uuid4().hex}"
     async with place(postgres_server) as first:
+        await has_lived_long(first)
         async with (
             running(first.broker, first.database, first.home, isolation="none", max_attempts=3),
             Herd.connect(context(first.broker)) as herd,
@@ -76,6 +79,13 @@ async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: Po
             await is_as_before(herd, before)
             go.touch()
             await goes_on(herd, before)
+
+
+async def has_lived_long(at: Place) -> None:
+    async with at.broker.bus(Principal.SPAWNER) as bus:
+        for _ in range(5000):
+            await bus.client.publish("$KV.leases.spawner.before", b"")
+        await bus.client.flush()
 
 
 async def executed(database: str, statement: str) -> None:
