@@ -37,6 +37,19 @@ async function subscribed(connection) {
   return reply.ok;
 }
 
+// The event in a message; undefined for what is none, or is not what its subject says: a sandbox may say anything, and
+// the broker has checked the subject alone. It is acknowledged, too, or it would come again for ever.
+function read(message) {
+  try {
+    const event = HTTP.toEvent({ headers: STRUCTURED, body: message.string() });
+    const subject = `sandherd.v1.event.${event.project}.${event.subject}.${event.type}`;
+    if (message.subject !== subject) throw new Error(`it says that it is ${subject}`);
+    return event;
+  } catch (error) {
+    console.error(`no event on ${message.subject}: ${error.message}`);
+  }
+}
+
 const connection = await open();
 const { stream, consumer } = await subscribed(connection);
 // The streams are in an account of their own, which people reach as the domain `herd`.
@@ -49,10 +62,13 @@ for await (const message of events) {
     message.nak(); // it came before we stopped: the next reader need not wait for it
     continue;
   }
-  const event = HTTP.toEvent({ headers: STRUCTURED, body: message.string() });
-  console.log(JSON.stringify({ id: event.id, type: event.type, subject: event.subject, project: event.project }));
+  const event = read(message);
+  if (event) {
+    console.log(JSON.stringify({ id: event.id, type: event.type, subject: event.subject, project: event.project }));
+    seen += 1;
+  }
   message.ack();
-  if (++seen >= Number(count)) events.stop();
+  if (seen >= Number(count)) events.stop();
 }
 await connection.drain();
 if (seen < Number(count)) throw new Error(`the subscription ${name} is gone`);

@@ -18,7 +18,8 @@ from sandherd.bus.connection import Bus
 from sandherd.client.cli.leaving import status_of
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentMessage
-from sandherd.contracts.subjects import Principal
+from sandherd.contracts.requests import AskSubscriptions
+from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.examples import node
 
@@ -137,6 +138,23 @@ async def test_an_example_goes_on_where_it_stopped(command: list[str], ingest: B
             assert await again.process.wait() == 0, await again.errors()
     assert [line["id"] for line in reader.lines] == ids[:2]
     assert sorted(line["id"] for line in again.lines) == sorted(ids[2:])
+
+
+async def test_an_example_passes_over_what_is_no_event(command: list[str], ingest: Broker, credentials: Path) -> None:
+    """A sandbox may say anything: bytes, or another's event. It is not written, is acknowledged, and stops nobody."""
+    place = event_subject("p1", SANDBOXES["p1"], "agent.message")
+    forged = json.loads(said(1, "p1").to_json()) | {"type": "task.completed", "subject": "task-1"}
+    event = said(1, "p1")
+    async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy", "1") as reader:
+        for number, document in enumerate((b"\xff no event", b"{}", json.dumps(forged).encode())):
+            await worker.publish(place, document, msg_id=f"none-{number}")
+        await worker.publish_event(event)
+        await reader.until([str(event.id)])
+        assert await reader.process.wait() == 0, await reader.errors()
+        assert [line["id"] for line in reader.lines] == [str(event.id)]
+        async with ingest.bus(Principal.SUBSCRIBER, project="p1") as bus:
+            (left,) = (await bus.ask(AskSubscriptions(), "p1")).subscriptions
+            assert (left.waiting, left.unacknowledged) == (0, 0)
 
 
 async def test_an_example_says_why_it_gets_nothing(command: list[str], ingest: Broker, credentials: Path) -> None:

@@ -7,8 +7,10 @@ from enum import StrEnum
 from typing import Final
 
 from sandherd.bus import api_subjects as api
-from sandherd.bus.permissions import Permissions
+from sandherd.bus.permissions import SERVICES, Permissions
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
+from sandherd.contracts.subjects import BY_NAME, Principal
 
 PROVISIONER: Final = "provisioner"
 INBOX: Final = f"_INBOX_{PROVISIONER}"
@@ -18,7 +20,15 @@ EVERYTHING_KEPT: Final = Permissions(publish=(f"{api.API}.>",), subscribe=(f"{IN
 """All of what the broker keeps, for a minute of the local stack's start."""
 
 
-KEPT_AND_BACK: Final = Permissions(publish=(f"{api.API}.>", "$JS.SNAPSHOT.>"), subscribe=(f"{INBOX}.>",))
+def asked_whether_there(service: Principal) -> str:
+    """Where a service that is at work answers; where none is, the broker says so."""
+    return BY_NAME[f"request.{service}.examine"].fill(project=FLEET)
+
+
+KEPT_AND_BACK: Final = Permissions(
+    publish=(f"{api.API}.>", "$JS.SNAPSHOT.>", *(asked_whether_there(service) for service in SERVICES)),
+    subscribe=(f"{INBOX}.>",),
+)
 """To take everything out that the broker keeps, and to put it back: for as long as one backup takes."""
 
 

@@ -19,10 +19,16 @@ SILENCE: Final = 30.0
 WHOLE: Final = 600.0
 """A stream that has all of its pieces is there again within so many seconds."""
 _WELL: Final = frozenset({None, "204"})
+_NO_PEERS: Final = 10005
+"""The broker's code for a stream that it finds no servers for; see nats-server's errors.json."""
 
 
 class SnapshotFailedError(Exception):
     """The broker would not give a stream, or not take one; the message says which and why."""
+
+
+class NoRoomError(SnapshotFailedError):
+    """No servers have room for the stream; after one was deleted, some seconds pass before they say that they have."""
 
 
 async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
@@ -62,7 +68,7 @@ async def _written(bus: Bus, stream: str, pieces: "asyncio.Queue[Msg]", path: Pa
 async def restore(bus: Bus, stream: str, path: Path, told: Mapping[str, Any]) -> None:
     """Make the stream of the file; there must be none of its name. `told` is what `save` returned.
 
-    Raises `SnapshotFailedError`, `OSError`, and nats-py's errors.
+    Raises `NoRoomError`, `SnapshotFailedError`, `OSError`, and nats-py's errors.
     """
     opening = {"config": told["config"], "state": told["state"]}
     answer = await _asked(bus, f"{API}.STREAM.RESTORE.{stream}", stream, opening)
@@ -81,7 +87,8 @@ async def _asked(bus: Bus, subject: str, stream: str, told: Mapping[str, Any]) -
 def _unrefused(stream: str, document: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(document) if document else {}
     if "error" in answer:
-        raise SnapshotFailedError(f"stream {stream}: {answer['error'].get('description', answer['error'])}")
+        kind = NoRoomError if answer["error"].get("err_code") == _NO_PEERS else SnapshotFailedError
+        raise kind(f"stream {stream}: {answer['error'].get('description', answer['error'])}")
     return answer
 
 

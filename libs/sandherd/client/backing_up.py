@@ -3,9 +3,11 @@
     backup.json          when, by which version, and of each stream what it is restored with and its file's digest
     <stream>.snapshot    the stream as the broker gives it: messages, consumers and how far they are
 
-What is left out are the leases: they run out within seconds, and are nobody's after a restore.
+The leases are in it for their numbers alone: records name the holding by which they were changed last, and a holding
+with a smaller number may not change them any more. What is in the bucket runs out within seconds.
 """
 
+import asyncio
 import hashlib
 import json
 import shutil
@@ -21,24 +23,29 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Identity as Material
 from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of, write_secret
+from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, provision
-from sandherd.bus.setting_up import INBOX, KEPT_AND_BACK, PROVISIONER
-from sandherd.bus.snapshots import SnapshotFailedError, restore, save
+from sandherd.bus.setting_up import INBOX, KEPT_AND_BACK, PROVISIONER, asked_whether_there
+from sandherd.bus.snapshots import NoRoomError, SnapshotFailedError, restore, save
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
+from sandherd.contracts.subjects import Principal
 
 BOOK: Final = "backup.json"
 FORMAT: Final = 1
 _LIFE: Final = 86_400.0
+_ANSWER: Final = 5.0
+_ROOM: Final = 45.0
+_LOOK_AGAIN: Final = 0.5
 _LAST: Final = "ARTIFACTS"
 """What an event refers to is there before the event: so it is taken after the events."""
-_LEFT_OUT: Final = "KV_leases"
+_LEASES: Final = "KV_leases"
 _STOP: Final = "stop spawner, event-ingest, monitor and message-relay; agents work on meanwhile"
 
 
@@ -47,7 +54,7 @@ class Standing(Enum):
 
     MISSING = "missing"
     UNUSED = "unused"
-    """It was made, and nothing was ever said in it."""
+    """It was made, and nothing was ever said in it that is worth keeping."""
     SAME = "same"
 
 
@@ -63,6 +70,7 @@ async def back_up(context: Context, keys: Path, folder: Path) -> list[Stated]:
             folder.mkdir(parents=True, mode=0o700)
         try:
             held = await _take(bus, folder)
+            await _refuse_if_running(bus)  # one that was started meanwhile has changed what was not taken yet
         except BaseException:  # raised again: half a backup is worse than none
             shutil.rmtree(folder)
             raise
@@ -111,14 +119,27 @@ async def read_again(context: Context, keys: Path) -> int:
 
 def _names() -> list[str]:
     names = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
-    return [*(name for name in names if name not in {_LEFT_OUT, _LAST}), _LAST]
+    return [*(name for name in names if name != _LAST), _LAST]
 
 
 async def _refuse_if_running(bus: Bus) -> None:
     """Services change several streams for one thing: taken while they do, the streams would not fit together."""
-    found = {consumer.service.value for consumer in CONSUMERS if await _is_heard(bus, consumer)}
+    found = {service.value for service in SERVICES if await _is_there(bus, service)}
+    # One of the version before may know no such question.
+    found |= {consumer.service.value for consumer in CONSUMERS if await _is_heard(bus, consumer)}
     if found:
         raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(found))} still at work", remedy=_STOP)
+
+
+async def _is_there(bus: Bus, service: Principal) -> bool:
+    """Whether anybody hears what this service is asked; one that is stuck, too."""
+    try:
+        await bus.request(asked_whether_there(service), b"{}", timeout=_ANSWER)
+    except NoResponderError:
+        return False
+    except RequestTimeoutError:
+        return bus.connected
+    return True
 
 
 async def _is_heard(bus: Bus, consumer: Consumer) -> bool:
@@ -134,9 +155,13 @@ async def _standing(bus: Bus, name: str, told: Mapping[str, Any]) -> Standing:
         state = (await bus.js.stream_info(name)).state
     except NotFoundError:
         return Standing.MISSING
-    if not state.last_seq:
-        return Standing.UNUSED
     was = told["state"]
+    if not state.last_seq:
+        # Nothing was ever said in the backup's either; but a subscription may have been made.
+        same = not was["last_seq"] and state.consumer_count >= was.get("consumer_count", 0)
+        return Standing.SAME if same else Standing.UNUSED
+    if name == _LEASES:  # nobody is at work: what is in it is nobody's, and all that counts is how far it is
+        return Standing.SAME if state.last_seq >= was["last_seq"] else Standing.UNUSED
     if (state.messages, state.first_seq, state.last_seq) == (was["messages"], was["first_seq"], was["last_seq"]):
         return Standing.SAME
     raise HerdError.of(
@@ -148,7 +173,14 @@ async def _standing(bus: Bus, name: str, told: Mapping[str, Any]) -> Standing:
 
 async def _bring(bus: Bus, folder: Path, name: str, told: Mapping[str, Any], replicas: int | None) -> None:
     given = {**told, "config": {**told["config"], **({"num_replicas": replicas} if replicas else {})}}
-    await restore(bus, name, folder / f"{name}.snapshot", given)
+    deadline = asyncio.get_running_loop().time() + _ROOM
+    while True:
+        try:
+            return await restore(bus, name, folder / f"{name}.snapshot", given)
+        except NoRoomError:  # servers of a cluster tell one another only now and then what they have room for
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_LOOK_AGAIN)
 
 
 def _read_book(folder: Path) -> dict[str, dict[str, Any]]:

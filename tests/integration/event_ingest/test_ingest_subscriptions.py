@@ -224,6 +224,38 @@ async def test_a_subscriber_gets_nothing_of_another_project(running: Any, script
     assert sorted(words(await take(running, theirs, 4, project="p2"))) == ["word 0", "word 0", "word 1", "word 2"]
 
 
+async def test_what_a_subscriber_takes_goes_to_nobody_else(running: Any, script: Any) -> None:
+    """It names where an answer goes, and a sandbox what stands in it, word for word: the two say nothing by that.
+
+    Neither a command nor a request of another project, nor an acknowledgement of what another project was given.
+    """
+    theirs, own = await subscribe(running, project="p2", start="all"), await subscribe(running, start="all")
+    await running.say(script.messages("sbx-2", 2, project="p2"))
+    await take(running, theirs, 2, project="p2", ack=False)
+    elsewhere = (
+        f"$JS.ACK.EVENTS.{theirs.consumer}.1.1.1.0.0",
+        f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT.EVENTS.{theirs.consumer}",
+        "sandherd.v1.request.event-ingest.unsubscribe.p2",
+        command_subject("spawner.submit_task", "p2"),
+    )
+    worker = await running.bus(Principal.WORKER, project="p1", sandbox="sbx-1")
+    for number in range(len(elsewhere)):
+        await worker.publish(event_subject("p1", "sbx-1", "agent.message"), b'{"name": "alerts"}', msg_id=f"{number}")
+    bus = await running.bus(Principal.SUBSCRIBER, project="p1")
+    for reply in elsewhere:
+        for asked in (f"{API_FROM_OUTSIDE}.CONSUMER.MSG.NEXT", f"{API_FROM_OUTSIDE}.CONSUMER.INFO"):
+            await bus.client.publish(f"{asked}.EVENTS.{own.consumer}", b'{"batch": 1}', reply)
+        await bus.client.publish("sandherd.v1.request.event-ingest.subscriptions.p1", b"{}", reply)
+    await bus.settle()
+    async with asyncio.timeout(20):  # all were given, but to an acknowledgement's subject, which the broker refuses
+        while (await subscriptions(running))["alerts"].unacknowledged < len(elsewhere) - 1:
+            await asyncio.sleep(0.05)
+    after = (await subscriptions(running, "p2"))["alerts"]
+    assert (after.created_at, after.waiting, after.unacknowledged) == (theirs.created_at, 0, 2)
+    async with running.broker.provisioner() as jetstream:
+        assert (await jetstream.stream_info("COMMANDS")).state.messages == 0
+
+
 async def test_a_subscriber_makes_and_changes_no_consumer_itself(running: Any, script: Any) -> None:
     """Neither a new one nor its own: not its filter, not its place, not its end. It asks us, or has none."""
     made = await subscribe(running)

@@ -107,7 +107,8 @@ async def followed(title: str, at: Place, folder: Path, number: int = 0, until: 
     said.write_text("")
     told = surroundings(at, folder)
     # Its database has a name of its own, as tests share one server.
-    script = re.sub(r"(?<= )sandherd(?= [<>])", name, "set -eu\n" + shown(title, number).partition(until or "\0")[0])
+    shall = "set -eu\n" + shown(title, number).partition(until or "\0")[0]
+    script = re.sub(r"(?<= )sandherd(?= [<>]|$)", name, shall, flags=re.MULTILINE)
     done = await asyncio.to_thread(
         subprocess.run, ["bash", "-c", script], cwd=folder, env=told, capture_output=True, text=True, check=False
     )

@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import pytest
 
+from event_ingest.upgrading import upgrade
 from sandherd.client import Herd
 from sandherd.client.herd import task_spec
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer, binaries
 from tests.integration.operating.following import Place, followed, place
-from tests.integration.operating.herds import answer, context, running, sandherd, until
-
-P = Principal
+from tests.integration.operating.herds import answer, context, running, until
 
 
 @dataclass
@@ -54,18 +53,24 @@ async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: Po
     """A task is done, one works and one waits for it. All is lost: broker, database, sandboxes.
 
     In a fresh stack the history and the live state are as they were, to the letter. The one at work is tried again, as
-    its sandbox is gone; then the one that waited is done. Nothing is missing, and nothing is there twice.
+    its sandbox is gone; then the one that waited is done. Nothing is missing, and nothing is there twice. There is
+    nothing of the old place but the backup: no folder of keys, and no role that was let in to read the history. The old
+    herd had lived for long: its leases had been renewed more often than those of the new one will be for hours.
     """
-    go = kept / "go"
+    go, reader = kept / "go", f"reader_{uuid4().hex}"
     async with place(postgres_server) as first:
+        await has_lived_long(first)
         async with (
             running(first.broker, first.database, first.home, isolation="none", max_attempts=3),
             Herd.connect(context(first.broker)) as herd,
         ):
             await works(herd, go)
             before = await settled(herd)
+        await executed(first.database, f"create role {reader}; grant select on events to {reader}")
         await is_backed_up(first, kept)
-    async with place(postgres_server, kept / "herd/identity") as second:
+    await executed(postgres_server.url("postgres"), f"drop role {reader}")
+    (kept / "herd").rename(kept / "lost")
+    async with place(postgres_server, kept / "lost/identity") as second:
         await is_restored(postgres_server, second, kept)
         async with (
             running(second.broker, second.database, second.home, isolation="none", max_attempts=3),
@@ -74,6 +79,21 @@ async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: Po
             await is_as_before(herd, before)
             go.touch()
             await goes_on(herd, before)
+
+
+async def has_lived_long(at: Place) -> None:
+    async with at.broker.bus(Principal.SPAWNER) as bus:
+        for _ in range(5000):
+            await bus.client.publish("$KV.leases.spawner.before", b"")
+        await bus.client.flush()
+
+
+async def executed(database: str, statement: str) -> None:
+    connection = await asyncpg.connect(database)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
 
 
 async def works(herd: Herd, go: Path) -> None:
@@ -161,7 +181,10 @@ async def goes_on(herd: Herd, before: Seen) -> None:
 
 
 async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_server: PostgresServer, kept: Path) -> None:
-    """Postgres alone is lost, and its dump is of before: `replay` brings what the broker has, each event once."""
+    """Postgres alone is lost, and its dump is of before: `replay` brings what the broker has, each event once.
+
+    Meanwhile event-ingest has found the database empty, and has made its tables there, as it does within a second.
+    """
     async with place(postgres_server) as herds:
         (kept / "monday").mkdir()
         shutil.copytree(herds.keys, kept / "herd/identity")
@@ -180,7 +203,9 @@ async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_serv
         name = herds.database.partition("@/")[2].partition("?")[0]
         await postgres_server.drop_database(name)
         await postgres_server.create_database(name)
-        await followed("Only the database was lost", herds, kept)
+        assert await upgrade(herds.database, 20, after=False)
+        said = await followed("Only the database was lost", herds, kept)
+        assert (said[0], said[-1]) == ("compose stop event-ingest", "compose start event-ingest")
         async with (
             running(herds.broker, herds.database, herds.home, isolation="none"),
             Herd.connect(context(herds.broker)) as herd,
@@ -197,45 +222,3 @@ async def all_stored(herd: Herd) -> list[dict[str, Any]]:
 
     found: list[dict[str, Any]] = await until(stored)
     return found
-
-
-async def test_a_backup_is_refused_where_it_would_not_be_whole(
-    herd: Broker, postgres: str, tmp_path: Path, kept: Path
-) -> None:
-    """While services work, where a folder is, without keys or a stream: one line, and nothing is left of it."""
-    keys = str(herd.home / "identity")
-    async with running(herd, postgres, tmp_path / "home"):
-
-        async def refused() -> bool:
-            done = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "one"), "--identity", keys)
-            shutil.rmtree(kept / "one", ignore_errors=True)  # one that was made before the services were bound
-            return done.returncode == 1 and "still at work" in done.stderr
-
-        await until(refused)
-    there = await asyncio.to_thread(sandherd, herd, "backup", str(kept), "--identity", keys)
-    keyless = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", str(tmp_path))
-    async with herd.provisioner() as jetstream:
-        await jetstream.delete_stream("DEAD")
-    gone = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "two"), "--identity", keys)
-    for done, says in ((there, "is there already"), (keyless, "keys of a herd"), (gone, "stream DEAD: ")):
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert says in done.stderr
-    assert not (kept / "two").exists()
-
-
-async def test_nothing_is_restored_over_anything(herd: Broker, kept: Path) -> None:
-    """A broker that holds other things is left as it is, and so is one for which a file of the backup is broken."""
-    keys = str(herd.home / "identity")
-    saved = await asyncio.to_thread(sandherd, herd, "backup", str(kept / "b"), "--identity", keys)
-    assert saved.returncode == 0, saved.stderr
-    async with herd.bus(P.SPAWNER) as bus:
-        await bus.js.publish("$KV.tasks.p1.task-1", b"{}")
-    other = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
-    assert other.returncode == 1
-    assert "KV_tasks holds 1 messages" in other.stderr
-    (kept / "b/EVENTS.snapshot").write_bytes(b"cut off")
-    broken = await asyncio.to_thread(sandherd, herd, "restore", str(kept / "b"), "--identity", keys)
-    assert broken.returncode == 1
-    assert "EVENTS.snapshot is not what was written" in broken.stderr
-    async with herd.provisioner() as jetstream:
-        assert (await jetstream.stream_info("KV_tasks")).state.messages == 1

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.bus.identity import SpawnerKeys, bearer, write_secret
+from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, credentials_text, write_secret
+from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment, Ports
-from sandherd.bus.identity.keys import read_claims
+from sandherd.bus.identity.keys import read_claims, sign_claims
 from sandherd.bus.permissions import SERVICES, Permissions
 from sandherd.bus.setting_up import Did, for_provisioner
 from sandherd.contracts.names import UnsafeNameError
@@ -71,6 +72,19 @@ def test_rights_of_an_older_version_are_brought_up_to_date(made: Deployment, mon
     did = made.make([], NOW)
     assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/monitor"}
     assert dict(files(made.directory / "identity")) == keys
+
+
+def test_a_services_credential_that_runs_out_is_made_anew(made: Deployment) -> None:
+    """`sandherd doctor` names this as the remedy for one; a person's is given its life on purpose, and keeps it."""
+    service, person = (made.directory / "creds" / name / CREDENTIALS for name in ("monitor", "client-default"))
+    token, seed = parts_of(service.read_text())
+    limited = sign_claims(read_claims(token) | {"exp": NOW + 60}, made.identity.root_key("services"), NOW)
+    write_secret(service, credentials_text(limited, seed))
+    registrar = Registrar(made.identity)
+    write_secret(person, registrar.mint_person(Principal.CLIENT, "client-default", project="default", life=60))
+    did = made.make([], NOW)
+    assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/monitor"}
+    assert bearer(service.read_text()).expires_at is None
 
 
 def test_only_its_owner_reads_what_is_secret(made: Deployment) -> None:

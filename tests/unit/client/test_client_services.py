@@ -7,7 +7,8 @@ import pytest
 
 from sandherd.client.cli.checks import Check, State
 from sandherd.client.cli.services import AWAY_REMEDY, Answers, Told, judge, judge_waiting
-from sandherd.client.errors import ServiceAwayError
+from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import Examination, Part, PartKind, Waiting
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -25,7 +26,7 @@ def told(*parts: Part, skew: float = 0, **more: object) -> Told:
     return Told(Examination.model_validate(fields), timedelta(seconds=skew))
 
 
-def judged(**answers: Told | ServiceAwayError) -> dict[str, Check]:
+def judged(**answers: Told | HerdError) -> dict[str, Check]:
     given: Answers = {name.replace("_", "-"): answer for name, answer in answers.items()}
     return {check.name: check for check in judge(given, NOW)}
 
@@ -36,6 +37,14 @@ def test_who_does_not_answer_is_wrong_and_what_only_it_knows_is_unknown() -> Non
     assert (found["spawner"].state, found["spawner"].remedy) == (State.WRONG, AWAY_REMEDY)
     assert {found[name].state for name in ("streams", "consumers")} == {State.UNKNOWN}
     assert not any(name.startswith("runtime") for name in found)
+
+
+def test_a_credential_that_may_not_ask_is_not_taken_for_a_service_that_is_away() -> None:
+    """As a subscriber's: what helps is another credential, and not to look whether the service runs."""
+    refused = HerdError.of(Code.REFUSED, "this credential may not say that", remedy="use a client's")
+    found = judged(monitor=refused, spawner=told())
+    assert (found["monitor"].state, found["monitor"].remedy) == (State.WRONG, "use a client's")
+    assert found["streams"].state is State.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Final
 
 from sandherd.client.cli.checks import Check, State
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError
+from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.requests import (
     Examination,
     Examine,
@@ -99,7 +99,8 @@ def judge(answers: Answers, now: datetime) -> list[Check]:
 def _service(name: str, answer: Told | HerdError) -> Check:
     """What a service says of its own parts; what it rests on has lines of its own."""
     if isinstance(answer, HerdError):
-        return Check(name, State.WRONG, answer.problem.message, AWAY_REMEDY)
+        own = None if isinstance(answer, ServiceAwayError) else answer.problem.remedy
+        return Check(name, State.WRONG, answer.problem.message, own or AWAY_REMEDY)
     one = answer.examination
     for kind, state in ((PartKind.READINESS, State.WRONG), (PartKind.REMARK, State.WORTH_A_LOOK)):
         wrong = [part for part in one.parts if part.kind is kind and part.problem]

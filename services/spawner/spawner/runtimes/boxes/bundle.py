@@ -9,9 +9,10 @@ import sys
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from sandherd.bundle import COMPILE, LABEL, WORKER, NoWorkerError
+from sandherd.bundle import COMPILE, LABEL, WORKER
+from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 
-__all__ = ["COMPILE", "LABEL", "WORKER", "NoWorkerError", "digest", "kept", "packed"]
+__all__ = ["COMPILE", "LABEL", "WORKER", "digest", "kept", "packed"]
 
 _MAKING: Final = (sys.executable, "-P", "-m", "sandherd.bundle")
 _kept: dict[tuple[str, ...], bytes] = {}
@@ -20,17 +21,17 @@ _one: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictio
 
 
 async def kept() -> bytes:
-    """The archive that `packed` makes, kept for those who need it for every box. Raises `NoWorkerError`."""
+    """The archive that `packed` makes, kept for those who need it for every box. Raises `ProviderError`."""
     return await _once()
 
 
 async def packed() -> bytes:
-    """The archive, gzipped, to be unpacked at `WORKER`. Raises `NoWorkerError`."""
+    """The archive, gzipped, to be unpacked at `WORKER`. Raises `ProviderError`."""
     return await _made()
 
 
 async def digest() -> str:
-    """What tells this worker from others. Raises `NoWorkerError`."""
+    """What tells this worker from others. Raises `ProviderError`."""
     return (await _once("digest")).decode()
 
 
@@ -51,5 +52,13 @@ async def _made(*words: str) -> bytes:
             making.kill()
             await making.wait()
     if making.returncode:
-        raise NoWorkerError(said.decode(errors="replace").strip().rpartition("\n")[2])
+        raise _not_made(making.returncode, said.decode(errors="replace").strip().rpartition("\n")[2])
     return made
+
+
+def _not_made(code: int, said: str) -> ProviderError:
+    if code < 0:  # as where memory is short: it had no time to say anything
+        told = f"the worker could not be packed: signal {-code} ended the process that does it"
+        return ProviderError(ProviderFault.TRANSIENT, told)
+    told = f"{said}, and the image lacks it: install it, or make an image with sandherd image build"
+    return ProviderError(ProviderFault.REFUSED, told)

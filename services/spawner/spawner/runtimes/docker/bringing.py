@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
-from spawner.runtimes.boxes.bundle import COMPILE, LABEL, WORKER, NoWorkerError, digest, packed
+from spawner.runtimes.boxes.bundle import COMPILE, LABEL, WORKER, digest, packed
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.docker import archives
 
@@ -119,11 +119,7 @@ class Bringing:
 
     async def _worker(self) -> str:
         """Which worker it is that is brought."""
-        try:
-            return await digest() if self._bundled is None else hashlib.sha256(self._bundled).hexdigest()
-        except NoWorkerError as error:
-            told = f"docker: {error}, and the image lacks it: install it, or make an image with sandherd image build"
-            raise ProviderError(ProviderFault.REFUSED, told) from error
+        return await digest() if self._bundled is None else hashlib.sha256(self._bundled).hexdigest()
 
 
 async def _take_away(porter: DockerContainer) -> None:
