@@ -60,7 +60,8 @@ def open_it(
     """What opens the runtime, once more with every call."""
     if kind == "process":
         return process_runtimes(tmp_path)
-    return box_runtimes(request.getfixturevalue(f"open_{kind}"))
+    # Without a network its worker gives up after a while, which under load may be in the middle of a test.
+    return box_runtimes(request.getfixturevalue("open_docker_reaching" if kind == "docker" else f"open_{kind}"))
 
 
 @pytest.fixture

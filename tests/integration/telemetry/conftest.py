@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sandherd.client import Context, Herd
+from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import new_name
@@ -93,9 +94,12 @@ async def ends(herd: Herd, task: str, state: str) -> str:
 async def sandbox_of(herd: Herd, task: str) -> str:
     """Once the task has one that runs."""
     async with asyncio.timeout(PATIENCE):
-        while (seen := await herd.task(task)).state != "running" or seen.sandbox is None:
+        while True:
+            with suppress(HerdError):  # nobody knows it before the spawner has read it
+                seen = await herd.task(task)
+                if seen.state == "running" and seen.sandbox is not None:
+                    return seen.sandbox
             await asyncio.sleep(0.05)
-    return seen.sandbox
 
 
 async def stored(herd: Herd) -> None:
