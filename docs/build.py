@@ -14,6 +14,7 @@ import failures_page
 import harnesses_page
 import image_contents
 import pages
+import redaction_page
 import runtimes_page
 import sizing_page
 import telemetry_page
@@ -34,6 +35,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "telemetry.md": telemetry_page.telemetry,
     "permissions.md": pages.rights,
     "sizing.md": sizing_page.sizing,
+    "redaction.md": redaction_page.redaction,
 }
 BLOCKS: Final[Mapping[str, Callable[[], str]]] = {"subjects": pages.subject_table}
 """What stands in the README between `<!-- name:begin -->` and `<!-- name:end -->`."""

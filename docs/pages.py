@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from sandherd import settings
-from sandherd.bus import permissions, setting_up
+from sandherd.bus import permissions, setup_permissions
 from sandherd.contracts import schemas, states, streams
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.events.heard import HEARD_FROM
@@ -225,8 +225,9 @@ def rights() -> str:
         "client": permissions.for_person(Principal.CLIENT, "project", "<key>"),
         "subscriber": permissions.for_person(Principal.SUBSCRIBER, "project", "<key>"),
         "operator": permissions.for_person(Principal.OPERATOR, None, "<key>"),
-        "provisioner": setting_up.for_provisioner(),
-        "backup": setting_up.KEPT_AND_BACK,
+        "provisioner": setup_permissions.for_provisioner(),
+        "provisioner with --allow-changes": setup_permissions.for_stream_changes(),
+        "backup": setup_permissions.KEPT_AND_BACK,
     }
     return page(
         "Permissions",

@@ -1,5 +1,6 @@
 """The page of runtimes: where sandboxes can run, how each is chosen, and what it can do."""
 
+import errno
 from typing import Final
 
 from pages import EMPTY, page, table
@@ -10,6 +11,7 @@ from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.docker.engine import Engine
 from spawner.runtimes.kubernetes.provider import Pods
 from spawner.runtimes.remote.provider import Remote
+from spawner.runtimes.syscall_filter import RULES
 
 BOXES: Final[dict[str, tuple[str, Abilities]]] = {
     Engine.name: ("a container of a Docker Engine", Engine.abilities),
@@ -51,7 +53,7 @@ checked against the vendor's own models. What they need:
 
 | runtime | setting | more |
 |---|---|---|
-| process | none | [operating.md](operating.md) |
+| process | none | below, and [operating.md](operating.md) |
 | docker | `DOCKER_HOST`, `SANDBOX_IMAGE`, `SANDHERD_DOCKER_NETWORK` | below |
 | daytona | `DAYTONA_API_KEY`, and `SANDHERD_DAYTONA_SNAPSHOT` or `SANDBOX_IMAGE` | below |
 | remote | `SANDBOX_REMOTE_RUNTIME_API_URL`, `SANDBOX_API_KEY`, `SANDBOX_IMAGE` | [remote.md](remote.md) |
@@ -68,7 +70,7 @@ PORTS: Final = """Which ports are reached, by whom, and what has to be shown on 
 
 | runtime | where | ports | who | header |
 |---|---|---|---|---|
-| process | `http://127.0.0.1:PORT` | any | the spawner's host | none |
+| process | `http://127.0.0.1:PORT`, another port than the one inside | any, 16 at once | the spawner's host | none |
 | docker | the container's address in the engine's network, if it has one | any | that network | none |
 | daytona | a preview URL of Daytona's own | any | everybody | `x-daytona-preview-token`, a secret |
 | remote | what the Runtime API says in `work_hosts` | those in it | everybody | none |
@@ -87,6 +89,88 @@ FAILING: Final = """## When it goes wrong
 
 Whatever a provider says is one of these. In the events of a task it stands as `error_type`
 ([errors.md](errors.md)); the text is the provider's own, without any credential.
+"""
+NETWORK: Final = """## Network of the process runtime
+
+Each sandbox has a network namespace of its own, without any interface that leads out. A forwarder process on the host
+accepts its TCP connections inside the namespace, checks the destination address, and makes the connection from the
+host. `SANDHERD_SANDBOX_NETWORK` selects what is allowed, and a profile can override it (`network: {mode, allow,
+endpoints}`); a task can only choose among profiles.
+
+| mode | what a sandbox reaches | what that exposes |
+|---|---|---|
+| `internet` (default) | public addresses | the internet; names that only the host's resolvers know |
+| `allow` | the hosts in `SANDHERD_SANDBOX_ALLOW` | whatever is served at their addresses and ports |
+| `none` | nothing | nothing |
+| `host` | all that the host reaches | its loopback services, private networks, metadata, sandboxes |
+
+With `host` there is no namespace, and a warning is logged for each sandbox. In every mode a sandbox reaches the
+broker, the collector in `SANDHERD_SANDBOX_OTLP_ENDPOINT`, and the endpoints in `SANDHERD_SANDBOX_ENDPOINTS`
+(`127.0.0.1:11434,db.internal:5432`): exactly these hosts and ports. An agent finds a declared port of the host's
+loopback at the same address inside. Declare what a task's variables point to at a private address or at loopback, as
+`ANTHROPIC_BASE_URL`, `LLM_BASE_URL` or `HTTPS_PROXY`: nothing is declared by a variable, as a proxy or a gateway may
+lead further than one means. A destination without a declaration is refused by a connection reset, and named once in
+`network.log` in the folder of the sandbox's run.
+
+- The decision is made on the address of each connection, never on a name: a public name that resolves to a private
+  address is refused. Private are loopback, RFC 1918, shared (100.64.0.0/10), link-local, unique local, multicast and
+  reserved addresses, cloud metadata addresses, the host's own addresses, and IPv6 forms that carry any of these. A
+  public address of your own site is the internet to it: list such networks in `SANDHERD_SANDBOX_DENY`.
+- In mode `allow` a name stands for the addresses that the forwarder's resolver gave this sandbox for it, for at least
+  an hour; other names are not looked up. DNS is answered over UDP only, and only queries are forwarded: to port 53 over
+  TCP a connection is judged like any other.
+- TCP and DNS pass. Other UDP, so QUIC, and ICMP do not: clients of HTTP/3 fall back to TCP. IPv6 is there where the
+  host has a route to it. A connection is accepted before its destination is known to answer, so that an unreachable
+  host shows as a reset and not as a refused connection.
+- A sandbox has at most 512 connections, 600 new ones at once and 100 per second after that, 64 open questions for
+  names; a connection without traffic for four hours, or half closed for 15 minutes, is closed.
+- A killed forwarder is started again; its connections are lost. It lives as long as its sandbox, not as long as the
+  spawner, in the sandbox's control groups and, with a root spawner, under the sandbox's uid.
+
+The forwarder is ours (`sandherd_network`), as no package that pip installs carries pasta or slirp4netns, and neither
+of them decides by destination. It needs no TUN device, no privileges beyond those over the sandbox's own user
+namespace, and from the kernel `nf_tables` with `nft_tproxy`. Where these are missing no sandbox is started; `sandherd
+runtimes` says why, and `SANDHERD_SANDBOX_NETWORK=host` does without.
+"""
+PROCESSES: Final = """## Isolation of the process runtime
+
+Each sandbox is isolated by bubblewrap: user, process, mount, IPC, host name and control group namespaces of its own, no
+capabilities, no new privileges, a file system that is read-only but for its own directories, which are mounted `nosuid`
+and `nodev`, and a new session keyring. What it runs sees itself as uid 1000. On the host it is:
+
+| the spawner runs as | sandboxes run as | told apart from other sandboxes by |
+| --- | --- | --- |
+| root | a host uid and gid of their own | uid, namespaces, seccomp, Landlock |
+| another user | that user | namespaces, seccomp, Landlock |
+
+The host uids come from `SANDHERD_SANDBOX_UID_FIRST` and `SANDHERD_SANDBOX_UID_COUNT`. The spawner checks at its start
+that the range exists here (`/proc/self/uid_map`) and has nothing of `/etc/passwd`, `/etc/group`, `/etc/subuid` and
+`/etc/subgid`. Reservations are files in `/run/sandherd/uids`, one for each uid, so that no two sandboxes of this host
+share one, whichever spawner they belong to. A spawner that starts removes reservations of sandboxes whose directory is
+gone, unless a process still runs under the uid. Spawners in containers that do not share `/run` need ranges of their
+own.
+Interpreter, packages and toolchains may lie below a directory that only root can enter, as `/root`, but must themselves
+be readable by everybody. Subordinate uids of ordinary users (`/etc/subuid`) are not used.
+
+The worker and its agents have the same uid. An agent can't trace the worker or open its files in `/proc`, as the worker
+is not dumpable; it can't signal it, as each program that the worker starts is in a Landlock domain of its own (Linux
+6.12). Commands of `sandherd exec` are in domains of their own, too: they see the agent's processes and can't signal
+them.
+
+Where a host can't isolate sandboxes the runtime starts none and the error names the cause. `SANDHERD_ISOLATION=weak`
+starts them with what isolation there is; the spawner then logs a warning with each start. `sandherd runtimes` and
+`sandherd doctor` list what is missing. They also show whether the disk of sandboxes is limited. The same holds for a
+host on which sandboxes can't have a network of their own: none starts, unless `SANDHERD_SANDBOX_NETWORK=host` shares
+the host's.
+
+A profile with `user_namespaces = true` lets programs make user namespaces and mount in them, as Chromium's sandbox and
+rootless Podman do. That opens the kernel's namespace, mount and file system code to the agent, where many local root
+exploits were found. With a spawner that is root, such an exploit still starts from an unprivileged uid. Only the herd's
+settings declare profiles, so a task can't allow it to itself.
+
+The seccomp filter is the same for workers, agents, agent servers, warm sandboxes and commands run beside them. It knows
+x86_64 and aarch64, ends a program that uses another calling convention, and answers system calls that are newer than
+Linux 6.17 with ENOSYS. It denies:
 """
 NOTES: Final = """## Docker
 
@@ -135,11 +219,25 @@ def runtimes() -> str:
         ABLE,
         abilities_table(),
         PORTS,
+        NETWORK,
         WORKER,
         FAILING,
         table(("provider", "error_type", "means"), ((fault, AS[fault], FAULTS[fault]) for fault in ProviderFault)),
+        PROCESSES,
+        filter_table(),
         NOTES,
     )
+
+
+def filter_table() -> str:
+    """What the seccomp filter of the process runtime denies."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for rule in RULES:
+        rows.setdefault((rule.group, rule.when or "always", errno.errorcode[rule.error]), []).append(rule.syscall)
+    calls = (
+        (group, ", ".join(f"`{name}`" for name in names), when, error) for (group, when, error), names in rows.items()
+    )
+    return table(("what", "system calls", "denied", "error"), calls)
 
 
 def abilities_table() -> str:

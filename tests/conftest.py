@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -20,8 +22,13 @@ from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup
+from tests.run_lifetime import Lifetime, begin
+from tests.slowest import write_slowest
 
 TEMPLATE = "template_history"
+
+# Images often set it; each of the thousands of processes that tests start would then compile all that it loads.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,7 +37,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | No
     return ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--slowest FILE`: where the slowest tests are written to."""
+    parser.addoption("--slowest", metavar="FILE", help="write the 50 slowest tests of this run to FILE")
+
+
+RUN = pytest.StashKey[Lifetime | None]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the run, before anything asks where temporary files are."""
+    config.stash[RUN] = begin(config)
+    _keep_no_logger()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write the slowest tests, where that is asked for."""
+    if place := config.getoption("slowest"):
+        write_slowest(Path(place), terminalreporter)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the run, and whatever its tests have left."""
+    lifetime = config.stash.get(RUN, None)
+    for line in lifetime.end() if lifetime else ():
+        print(f"left by a test and ended: {line}", file=sys.stderr)
+
+
+def _keep_no_logger() -> None:
     """No logger keeps what it was first told: what one test has said of logs would hold for all that follow it."""
     configure = structlog.configure
 

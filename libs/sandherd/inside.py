@@ -11,6 +11,8 @@ import tarfile
 from typing import Final
 
 _UP: Final = ".."
+DEEPEST: Final = 200
+"""Levels of folders in an archive at the most: reading and removing a deeper tree recurses beyond what Python can."""
 
 
 class LeadsOutError(tarfile.TarError):
@@ -27,6 +29,8 @@ class Inside:
     def check(self, entry: tarfile.TarInfo) -> None:
         """Raise `LeadsOutError`, or note what is unpacked."""
         name = _parts(entry.name)
+        if len(name) > DEEPEST:
+            raise LeadsOutError(f"{_short(entry.name)} lies more than {DEEPEST} folders deep")
         if entry.name.startswith("/") or _UP in name:
             raise LeadsOutError(f"{_short(entry.name)} begins at the root, or has '..' in it")
         if any(name[:length] in self._links for length in range(1, len(name) + 1)):

@@ -175,15 +175,17 @@ def containers(engine: Engine) -> dict[str, str]:
 
 async def measure() -> dict[str, Figure]:
     """All figures, one after the other, so that none disturbs another."""
-    from tests.bench import ingest, room, telemetry
+    from tests.bench import ingest, network, request_fairness, room, telemetry
 
     return (
         await of_idling()
         | await ingest.figures(rate, latency)
+        | await request_fairness.figures(latency)
         | await room.figures()
         | await telemetry.figures(rate)
         | await of_the_worker()
         | await of_the_runtimes()
+        | await network.figures()
         | await on_the_stack()
         | await of_the_queue()
         | await of_the_cluster()

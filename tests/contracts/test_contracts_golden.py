@@ -22,6 +22,7 @@ from sandherd.contracts.requests import INLINE_BYTES, REQUESTS, ArtifactPiece, R
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.schemas import json_schemas, reply_of
 from sandherd.contracts.serving import AgentServer
+from sandherd.contracts.specs import SandboxSpec
 from sandherd.contracts.subjects import command_subject, event_subject
 
 SCHEMAS = json_schemas()
@@ -34,9 +35,10 @@ SHOWN_ELSEWHERE = {
             "CommandHarness.task_as",
             "TaskSpec.resume",
             "TaskSpec.agent_server",
+            "TaskSpec.sealed",
         ),
     },
-    "spawner.create_sandbox": {"SandboxSpec.agent_server"},
+    "spawner.create_sandbox": {"SandboxSpec.agent_server", "SandboxSpec.sealed"},
 }
 """What has an example of its own, among the harnesses or the specs: a command goes on from no session."""
 
@@ -57,6 +59,10 @@ def parts(value: Any) -> Iterator[BaseModel]:
     elif isinstance(value, list | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from parts(item)
+
+
+REFUSALS = {"error", "busy"}
+"""Replies of every request."""
 
 
 def left_out(model: BaseModel) -> set[str]:
@@ -83,7 +89,7 @@ def test_every_type_has_an_example(golden: Path) -> None:
     assert stems(golden / "events") == EVENTS.keys()
     assert stems(golden / "commands") == COMMANDS.keys()
     assert stems(golden / "requests") == REQUESTS.keys()
-    assert stems(golden / "replies") == REQUESTS.keys() | {"error"}
+    assert stems(golden / "replies") == REQUESTS.keys() | REFUSALS
     assert stems(golden / "harnesses") == HARNESSES.keys()
     assert stems(golden / "delivery") == {"inbox_message", "receipt"}
 
@@ -114,6 +120,15 @@ def test_an_event_example_shows_every_field(event: Any) -> None:
 def test_a_command_example_shows_every_field(command: Any) -> None:
     """No optional field is left out of a command either, but for what has examples of its own."""
     assert left_out(read(command)) == SHOWN_ELSEWHERE.get(command.name, set())
+
+
+def test_sealed_secrets_have_an_example(golden: Path) -> None:
+    """A spec whose secrets are sealed names them with empty values, and is read and written unchanged."""
+    document = json.loads((golden / "specs" / "sealed.json").read_bytes())
+    spec = SandboxSpec.model_validate(document)
+    assert json.loads(spec.model_dump_json(exclude_unset=True)) == document
+    assert spec.sealed is not None
+    assert {spec.env[name] for name in spec.secret_env} == {""}
 
 
 @pytest.mark.parametrize("kind", HARNESSES)
@@ -189,7 +204,8 @@ def test_a_reply_is_read_and_fits_its_schema(reply: Any) -> None:
     name = reply.name if reply.name in REQUESTS else "spawner.tasks"
     model = reply_of(name).model_validate_json(reply.document, strict=True)
     assert json.loads(model.model_dump_json(exclude_unset=True)) == reply.json
-    assert left_out(model) == {f"{type(model).__name__}.{'ok' if reply.name == 'error' else 'error'}"}
+    wait = set() if reply.name == "busy" else {"Problem.retry_after_seconds"}  # only `busy` says when to ask again
+    assert left_out(model) - wait == {f"{type(model).__name__}.{'ok' if reply.name in REFUSALS else 'error'}"}
     check_schema(f"{name}.reply", reply.json)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 PACKAGES = Path(__file__).parents[2] / "services" / "worker"
-PATIENCE = 60.0
 
 Line = dict[str, Any]
 

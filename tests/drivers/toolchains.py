@@ -4,6 +4,7 @@
 """
 
 import os
+import subprocess
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from sandherd.client.toolchains import KINDS, install, is_installed, lock_of
 BUILD = Path(__file__).parents[2] / "build"
 TOOLCHAINS = BUILD / "toolchains"
 UV = BUILD / "uv" / "bin"
+IMPORTED = {"acp": "acp", "claude": "claude_agent_sdk", "openhands": "openhands.sdk, openhands.tools"}
 
 
 def interpreter(kind: str) -> Path:
     """The Python that has the SDK for a kind of agent.
 
-    Only what is imported is compiled, by whoever imports it first: two thirds of OpenHands no test comes to.
+    Only what is imported is compiled, right after it was installed: two thirds of OpenHands no test comes to, and a
+    sandbox sees it read-only.
     """
     python = TOOLCHAINS / kind / "bin" / "python"
     if _is_there(kind):
@@ -26,7 +29,14 @@ def interpreter(kind: str) -> Path:
     environ = {**os.environ, "PATH": os.pathsep.join((str(UV), os.environ.get("PATH", "")))}
     with (TOOLCHAINS / f".{kind}.lock").open("w") as only_one:
         flock(only_one, LOCK_EX)
-        return python if _is_there(kind) else install(kind, TOOLCHAINS, lock_of(kind), environ, compiled=False)
+        if not _is_there(kind):
+            install(kind, TOOLCHAINS, lock_of(kind), environ, compiled=False)
+            compiling = {**environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+            compiling.pop("PYTHONDONTWRITEBYTECODE", None)
+            subprocess.run(
+                [python, "-c", f"import {IMPORTED[kind]}"], env=compiling, stdout=subprocess.DEVNULL, check=True
+            )
+    return python
 
 
 def _is_there(kind: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.drivers.toolchains import UV, interpreter
 from tests.e2e.line import SANDHERD, Line
+from tests.models.ports import DECLARED, endpoints
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +22,7 @@ def line_home() -> Iterator[Path]:
     for kind in ("claude", "openhands"):
         (home / "toolchains" / kind).symlink_to(interpreter(kind).parent.parent)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
+    environment[DECLARED] = endpoints()
     command = [str(SANDHERD), "--home", str(home)]
     try:
         subprocess.run([*command, "up"], env=environment, check=True, capture_output=True)

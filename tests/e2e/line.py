@@ -14,12 +14,12 @@ import psutil
 
 from sandherd.client import Herd
 from sandherd.client.context import Context
+from tests.patience import PATIENCE
 
 ROOT: Final = Path(__file__).parents[2]
 SANDHERD: Final = ROOT / ".venv" / "bin" / "sandherd"
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
 """What an agent runs until the test lets it go on."""
-PATIENCE: Final = 90.0
 
 Event = dict[str, Any]
 

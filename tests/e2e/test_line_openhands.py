@@ -77,6 +77,7 @@ async def test_it_edits_runs_hears_and_is_called_off(line: Line, model: OpenAIMo
         assert spent["data"]["cost_micro_usd"] == 400 * len(model.requests)
 
 
+@pytest.mark.long  # with the driver alone: tests/drivers/openhands/test_openhands_steering.py; whole: test_line_claude
 async def test_leave_is_asked_given_and_denied(line: Line, model: OpenAIModel) -> None:
     """What is granted is done, what is denied is not, and the model is told why. An interrupt keeps the session.
 

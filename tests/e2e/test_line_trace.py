@@ -20,6 +20,8 @@ from tests.drivers.toolchains import interpreter
 from tests.e2e.line import Line
 from tests.models.anthropic import anthropic_model
 from tests.models.anthropic_answers import calls, says
+from tests.models.ports import DECLARED, endpoints
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(300)]
 
@@ -30,6 +32,7 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
     async with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         monkeypatch.setenv("SANDHERD_SANDBOX_OTLP_ENDPOINT", collector.endpoint)
+        monkeypatch.setenv(DECLARED, endpoints())
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "500")
         yield collector
@@ -59,7 +62,7 @@ def named(spans: list[Told], name: str) -> Told:
 
 async def told(collector: Collector, trace: str, *names: str) -> list[Told]:
     """The spans of the trace, once these are among them."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not set(names) <= {span.name for span in collector.trace(trace)}:
             await asyncio.sleep(0.05)
     return collector.trace(trace)
@@ -140,7 +143,7 @@ def only_what_is_declared_is_logged(line: Line) -> None:
 async def metrics_came(collector: Collector) -> None:
     """Metrics of every service, and the agent's own."""
     services = {f"sandherd-{name}" for name in ("spawner", "event-ingest", "monitor", "message-relay")}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not services | {"claude-code"} <= collector.points.keys():
             await asyncio.sleep(0.05)
         while not sum(point.as_double for point in collector.points["sandherd-event-ingest"]["sandherd_tokens_total"]):

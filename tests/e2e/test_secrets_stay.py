@@ -103,7 +103,7 @@ class Line:
         """All messages of these streams, or of all: subject, headers and content."""
         found: dict[str, bytes] = {}
         credentials = self.home / "reader.creds"
-        credentials.write_text(Registrar(Identity(self.home / "identity")).mint_provisioner(3600))
+        credentials.write_text(Registrar(Identity(self.home / "identity")).mint_stream_admin(3600))
         url, voice = (await status(self.home)).nats_url or "", Voice.file(credentials)
         async with Bus.open(url, name="reader", identity=voice, inbox="_INBOX_provisioner") as bus:
             js = bus.js

@@ -21,6 +21,7 @@ import psutil
 from aiodocker import Docker, DockerError
 
 from tests.engines.packages import alone, mirror, unpacked
+from tests.run_lifetime import MARK
 
 IMAGE = "sandherd-test-base:bookworm"
 _PACKAGES = ("docker.io", "containerd", "runc")
@@ -46,7 +47,11 @@ class Engine:
 
     def __init__(self) -> None:
         # In memory where that is possible: an engine waits for the disk at every step.
-        self._folder = Path(tempfile.mkdtemp(prefix="dk-", dir=next((d for d in _FAST if os.access(d, os.W_OK)), None)))
+        # The mark of the test run in its name lets the run's reaper find what is left.
+        prefix = f"{os.environ.get(MARK, 'dk')}-"
+        self._folder = Path(
+            tempfile.mkdtemp(prefix=prefix, dir=next((d for d in _FAST if os.access(d, os.W_OK)), None))
+        )
         self.host = f"unix://{self._folder}/sock"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -138,6 +143,10 @@ class Engine:
         for mount in _mounts_below(self._folder):  # what it has mounted outlives it, and would be left with its folder
             subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _fast() -> str | None:
+    return next((folder for folder in _FAST if os.access(folder, os.W_OK)), None)
 
 
 def _names(folder: Path, root: Path) -> Path:

@@ -17,10 +17,10 @@ from urllib.request import urlopen
 import yaml
 
 from tests.engines.packages import unpacked
+from tests.patience import PATIENCE
 
 Json = dict[str, Any]
 RULES: Final = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
-_PATIENCE: Final = 60.0
 
 
 def program(name: str) -> Path:
@@ -68,7 +68,7 @@ class Prometheus:
 
     def until(self, holds: Callable[[], Any], what: Callable[[], str]) -> None:
         """Wait until this holds; else the test fails with what there is instead."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + PATIENCE
         while not holds():
             assert time.monotonic() < end, what()
             time.sleep(0.1)  # noqa: TID251  # a condition of another process

@@ -21,7 +21,9 @@ from sandherd.contracts.events.agent import AgentMessage
 from sandherd.contracts.requests import AskSubscriptions
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
+from tests.doubles.stream_admin import stream_admin
 from tests.examples import node
+from tests.patience import PATIENCE
 
 PYTHON = [sys.executable, str(node.EXAMPLE / "follow.py")]
 SANDBOXES = {"p1": "sbx-1", "p2": "sbx-2"}
@@ -82,8 +84,8 @@ def command(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture
 async def ingest(herd: Broker, postgres: str) -> AsyncIterator[Broker]:
-    """A broker with event-ingest."""
-    async with compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
+    """A broker with event-ingest, and who creates consumers for it."""
+    async with stream_admin(herd), compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         yield herd
 
 
@@ -159,7 +161,7 @@ async def test_an_example_passes_over_what_is_no_event(command: list[str], inges
 
 async def test_an_example_says_why_it_gets_nothing(command: list[str], ingest: Broker, credentials: Path) -> None:
     """With a credential of another project it ends with an error; it does not wait for ever."""
-    async with reading(ingest, command, credentials, "p2", "copy") as reader, asyncio.timeout(40):
+    async with reading(ingest, command, credentials, "p2", "copy") as reader, asyncio.timeout(PATIENCE):
         assert await reader.process.wait() != 0
         assert "sandherd.v1.request.event-ingest.subscribe.p2" in (await reader.errors()).lower()
 

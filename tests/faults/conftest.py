@@ -19,9 +19,9 @@ from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
 from sandherd.contracts.requests import Audit, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.stack.control import down, status, up
+from tests.patience import PATIENCE
 
 TALKER = Path(__file__).with_name("talker.py").read_text()
-PATIENCE = 90.0
 T = TypeVar("T")
 
 

@@ -14,11 +14,12 @@ from sandherd.contracts.commands import Retry, TaskSpec
 from sandherd.contracts.harnesses import AcpHarness, Approvals
 from sandherd.contracts.requests import ApprovalView
 from sandherd.contracts.states import ApprovalState, MessageState, TaskState
-from tests.faults.conftest import PATIENCE, Stack, eventually, worker_pid
+from tests.faults.conftest import Stack, eventually, worker_pid
+from tests.patience import PATIENCE
 
 ECHO = Path(__file__).parents[1] / "drivers" / "scripted" / "echo_driver"
 
-pytestmark = [pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,7 +74,9 @@ async def said(herd: Herd, sandbox: str) -> list[str]:
     return [event.envelope["data"]["content"] async for event in stored]
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["when it is known", "at once"])
+@pytest.mark.parametrize(
+    "known", [True, pytest.param(False, marks=pytest.mark.long)], ids=["when it is known", "at once"]
+)
 async def test_an_answer_given_after_a_worker_was_killed_is_heard_by_the_next_attempt(
     stack: Stack, known: bool
 ) -> None:

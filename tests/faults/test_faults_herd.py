@@ -26,7 +26,7 @@ from sandherd.stack.broker import Broker
 from tests.faults.unlucky import LOST, comes_to
 from tests.integration.spawner.conftest import Person, eventually
 
-TASKS_QUICK = 16
+TASKS_QUICK = 8
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
 REPLICAS = 2
 KILL_EVERY = 5.0
@@ -172,7 +172,7 @@ async def test_all_tasks_end_as_they_should(spawners: Spawners, herd: Broker, tm
         await person.all_gone()
         views = {view.task: view for view in await all_tasks(person)}
         sandboxes = await _sandboxes(person)
-        await eventually(lambda: _terminated(person) >= len(sandboxes), 60)
+        await eventually(lambda: _terminated(person) >= len(sandboxes))
     check_tasks(views)
     assert all(view.state in SANDBOX_ENDED for view in sandboxes)
     assert not (marks / "doubles").exists(), (marks / "doubles").read_text()

@@ -11,12 +11,13 @@ import pytest
 from sandherd.client import Herd, HerdError
 from sandherd.client.herd import new_task
 from sandherd.contracts.states import SandboxState, TaskState
-from tests.faults.conftest import PATIENCE, Stack, eventually, talk, worker_pid
+from tests.faults.conftest import Stack, eventually, talk, worker_pid
+from tests.patience import PATIENCE
 
 EVENTS = 2000
 MOMENTS = (250, 1000, 1750)
 
-pytestmark = [pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 async def run(herd: Herd, moments: tuple[int, ...], strike: Callable[[str], Awaitable[None]]) -> tuple[str, str, int]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from tests.models.anthropic_answers import Answer, Failure, beginning, ending
+from tests.models.ports import free_port
 
 SESSION_HEADER: Final = "X-Claude-Code-Session-Id"
 
@@ -108,7 +109,7 @@ async def anthropic_model() -> AsyncIterator[AnthropicModel]:
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", free_port())
         await site.start()
         host, port = runner.addresses[0][:2]
         model.url = f"http://{host}:{port}"

@@ -11,6 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from tests.models.openai_answers import Answer, Failure, says
+from tests.models.ports import free_port
 
 SESSION_HEADER: Final = "x-litellm-session-id"
 TITLE: Final = "A title"
@@ -106,7 +107,7 @@ async def openai_model() -> AsyncIterator[OpenAIModel]:
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", free_port())
         await site.start()
         host, port = runner.addresses[0][:2]
         model.url = f"http://{host}:{port}/v1"

@@ -1,21 +1,18 @@
 """Answering requests: FastStream carries them, and every asker gets an answer, if only a typed refusal."""
 
-import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-import nats.errors
 from faststream.nats import NatsBroker
 from faststream.nats.message import NatsMessage
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.together import end
+from sandherd.bus.request_queue import Lane
+from sandherd.bus.request_scheduler import Process, RequestLimits, RequestScheduler
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import UnsafeNameError, safe_name
 from sandherd.contracts.requests import REQUESTS, Reply, Request
@@ -25,7 +22,6 @@ from sandherd.telemetry.meters import Meters
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 _log: Final = logs.get("answering")
-_ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="ask again")
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,6 @@ class Asked(Generic[RequestT]):
 
 
 Answerer = Callable[[Asked[Any]], Awaitable[BaseModel]]
-Answering = Callable[[NatsMessage], Awaitable[bytes]]
 
 
 class _FastStreamLog:
@@ -71,97 +66,45 @@ class HerdBroker(NatsBroker):
         return self._bus.client
 
 
-class _Apart:
-    """Answers that are held back: each is a task, so that the next question of its kind does not wait for it.
-
-    FastStream's own workers (`max_workers`) leave streams open that nobody closes.
-    """
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ending = False
-
-    def taking(self, answering: Answering, at_once: int) -> Callable[[NatsMessage], Awaitable[None]]:
-        """What takes a question and lets it be answered; it waits while so many are."""
-        room = asyncio.Semaphore(at_once)
-
-        async def take(message: NatsMessage) -> None:
-            await room.acquire()
-            task = asyncio.create_task(self._answer(answering, message))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            task.add_done_callback(lambda _task: room.release())
-            if self._ending:
-                task.cancel()
-
-        return take
-
-    async def close(self) -> None:
-        """Give everybody who waits an answer now."""
-        self._ending = True
-        await end(list(self._tasks))
-
-    async def _answer(self, answering: Answering, message: NatsMessage) -> None:
-        try:
-            document = await answering(message)
-        except asyncio.CancelledError:
-            await _respond(message, Reply[Any](error=_ENDING).model_dump_json(exclude_none=True).encode())
-            raise
-        await _respond(message, document)
-
-
-async def _respond(message: NatsMessage, document: bytes) -> None:
-    asked = message.raw_message
-    if not isinstance(asked, Msg) or not asked.reply:
-        return
-    try:
-        await asked.respond(document)
-    except (nats.errors.Error, OSError) as error:
-        _log.warning("could not answer", subject=asked.subject, error=repr(error))
-
-
 class Answers:
     """The requests that one service answers."""
 
-    def __init__(self, principal: Principal, meters: Meters) -> None:
+    def __init__(self, principal: Principal, meters: Meters, limits: RequestLimits) -> None:
         self._principal = principal
         self._meters = meters
-        self._answers: dict[str, tuple[Answerer, int]] = {}
-        self._apart = _Apart()
+        self._answers: dict[str, tuple[Answerer, Lane]] = {}
+        self._scheduler = RequestScheduler(limits, self._count)
 
-    def add(self, request: type[Request[Any]], handle: Answerer, at_once: int = 1) -> None:
-        """Answer a kind of request, so many at the same time. Raises `ValueError` for one that is another service's."""
+    def add(self, request: type[Request[Any]], handle: Answerer, lane: Lane) -> None:
+        """Answer a kind of request within the limits of a lane. Raises `ValueError` for another service's kind."""
         if request.answered_by != self._principal:
             raise ValueError(f"{request.type} is not for {self._principal}")
-        self._answers[request.type] = handle, at_once
+        self._answers[request.type] = handle, lane
 
     def broker(self, bus: Bus) -> NatsBroker:
-        """FastStream's broker with a subscriber for each, in the service's queue group; to be started."""
+        """FastStream's broker with a subscriber for each kind, in the service's queue group; to be started."""
         broker = HerdBroker(bus)
-        for request_type, (handle, at_once) in self._answers.items():
+        for request_type, (handle, lane) in self._answers.items():
             template = BY_NAME[f"request.{request_type}"].template
-            answering = self._answering(request_type, handle)
-            if at_once == 1:
-                broker.subscriber(template, queue=self._principal)(answering)
-            else:
-                subscriber = broker.subscriber(template, queue=self._principal, no_reply=True)
-                subscriber(self._apart.taking(answering, at_once))
+            subscriber = broker.subscriber(template, queue=self._principal, no_reply=True)
+            subscriber(self._scheduler.receiver(lane, request_type, _processing(request_type, handle)))
         return broker
 
     async def close(self) -> None:
         """Answer those who still wait that this replica is ending."""
-        await self._apart.close()
+        await self._scheduler.close()
 
-    def _answering(self, request_type: str, handle: Answerer) -> Answering:
-        async def answer(message: NatsMessage) -> bytes:
-            begun = time.monotonic()
-            reply = await _reply(request_type, handle, message.body, message.path)
-            outcome = "ok" if reply.error is None else reply.error.code.value
-            self._meters.count("sandherd_requests_total", request=request_type, outcome=outcome)
-            self._meters.observe("sandherd_request_seconds", time.monotonic() - begun, request=request_type)
-            return reply.model_dump_json(exclude_none=True).encode()
+    def _count(self, request_type: str, reply: Reply[Any], seconds: float) -> None:
+        outcome = "ok" if reply.error is None else reply.error.code.value
+        self._meters.count("sandherd_requests_total", request=request_type, outcome=outcome)
+        self._meters.observe("sandherd_request_seconds", seconds, request=request_type)
 
-        return answer
+
+def _processing(request_type: str, handle: Answerer) -> Process:
+    async def process(message: NatsMessage) -> Reply[Any]:
+        return await _reply(request_type, handle, message.body, message.path)
+
+    return process
 
 
 async def _reply(request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:

@@ -1,4 +1,7 @@
-"""The broker's own subjects that each way of using a stream needs (ADR-8, ADR-15, ADR-31)."""
+"""The broker's own subjects that each way of using a stream needs (ADR-8, ADR-15, ADR-31).
+
+`prefix` is what they begin with: `$JS.API` in the account of the streams, `$JS.herd.API` in every other.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,7 +11,8 @@ from sandherd.contracts.subscriptions import DOMAIN
 
 API: Final = "$JS.API"
 API_FROM_OUTSIDE: Final = f"$JS.{DOMAIN}.API"
-"""The same where people are, as a client of NATS calls it when it is given the domain."""
+"""The same in an account without streams, as a client of NATS calls it when it is given the domain. Under `$JS.API` the
+broker would answer that the account has no JetStream."""
 
 
 def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
@@ -19,17 +23,6 @@ def consuming(stream: str, durable: str, prefix: str = API) -> Iterator[str]:
     yield f"$JS.ACK.*.*.{stream}.{durable}.>"
 
 
-def following(stream: str) -> Iterator[str]:
-    """Following, by short-lived consumers. No pattern says `<service>-follow-*`; `permissions` denies the durables."""
-    yield f"{API}.CONSUMER.CREATE.{stream}.*"
-    yield f"{API}.CONSUMER.CREATE.{stream}.*.>"
-    yield f"{API}.CONSUMER.INFO.{stream}.*"
-    yield f"{API}.CONSUMER.MSG.NEXT.{stream}.*"
-    yield f"{API}.CONSUMER.DELETE.{stream}.*"
-    yield f"$JS.FC.{stream}.>"
-    yield from reading(stream)
-
-
 def making(stream: str) -> Iterator[str]:
     """Making durable consumers for others, and taking them away; `permissions` denies those that are somebody's."""
     yield f"{API}.CONSUMER.CREATE.{stream}.*"
@@ -38,17 +31,22 @@ def making(stream: str) -> Iterator[str]:
     yield f"{API}.CONSUMER.DELETE.{stream}.*"
 
 
-def reading(stream: str) -> Iterator[str]:
+def reading(stream: str, prefix: str = API) -> Iterator[str]:
     """Taking single messages out, by sequence or by subject."""
-    yield f"{API}.STREAM.MSG.GET.{stream}"
-    yield f"{API}.DIRECT.GET.{stream}"
-    yield f"{API}.DIRECT.GET.{stream}.>"
+    yield f"{prefix}.STREAM.MSG.GET.{stream}"
+    yield f"{prefix}.DIRECT.GET.{stream}"
+    yield f"{prefix}.DIRECT.GET.{stream}.>"
+
+
+def inspecting(stream: str, prefix: str = API) -> Iterator[str]:
+    """Seeing how far each durable consumer of the stream table is."""
+    yield from (f"{prefix}.CONSUMER.INFO.{stream}.{row.name}" for row in CONSUMERS if row.stream == stream)
 
 
 def giving_room(stream: str) -> Iterator[str]:
     """Taking the oldest out of a stream, and seeing what must not be taken: what a durable consumer still has to do."""
     yield f"{API}.STREAM.PURGE.{stream}"
-    yield from (f"{API}.CONSUMER.INFO.{stream}.{row.name}" for row in CONSUMERS if row.stream == stream)
+    yield from inspecting(stream)
 
 
 def watching(stream: str) -> Iterator[str]:
@@ -59,9 +57,15 @@ def watching(stream: str) -> Iterator[str]:
     yield f"$JS.FC.{stream}.>"
 
 
+def creating_stream(stream: str, prefix: str = API) -> Iterator[str]:
+    """Creating a stream that does not exist, and inspecting one that does."""
+    yield from (f"{prefix}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE"))
+
+
 def declaring(stream: str) -> Iterator[str]:
-    """Making a stream and changing it; neither emptying nor deleting it."""
-    yield from (f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE"))
+    """Creating a stream and changing its configuration, which can publish its messages again or let them expire."""
+    yield from creating_stream(stream)
+    yield f"{API}.STREAM.UPDATE.{stream}"
 
 
 def declaring_consumer(stream: str, durable: str) -> Iterator[str]:

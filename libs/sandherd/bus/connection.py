@@ -18,6 +18,7 @@ from nats.js.api import PubAck
 from pydantic import BaseModel
 
 from sandherd.bus import leaving
+from sandherd.bus.api_subjects import API
 from sandherd.bus.errors import (
     BusError,
     ConnectionLostError,
@@ -35,7 +36,7 @@ from sandherd.bus.pausing import FIRST_WAIT, LONGEST_WAIT, acknowledged_within, 
 from sandherd.bus.replies import read_reply
 from sandherd.bus.waiting import LostError, Waiting
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.requests import Request
+from sandherd.contracts.requests import TIMEOUT_HEADER, Request
 from sandherd.contracts.subjects import command_subject, event_subject, request_subject, sandbox_request_subject
 from sandherd.telemetry import logs
 
@@ -137,6 +138,7 @@ class Bus:
     def __init__(self, name: str, watch: Watch) -> None:
         self.name = name
         self.client = Client()
+        self.api = API
         self.js: JetStreamContext = self.client.jetstream(timeout=5)
         self.reconnects = 0
         self.violations = 0
@@ -157,13 +159,16 @@ class Bus:
         inbox: str,
         watch: Watch | None = None,
         patience: float | None = None,
+        api: str = API,
     ) -> AsyncIterator["Bus"]:
         """Connect, waiting for the broker as long as it takes, and leave politely at the end.
 
         `inbox` is the prefix of this principal's reply subjects (`_INBOX_<name>`). `patience` bounds the first
-        connect in seconds; then `BusError` is raised. `nats-py` alone would hang silently or close for good.
+        connect in seconds; then `BusError` is raised. `nats-py` alone would hang silently or close for good. `api` is
+        what the JetStream API's subjects begin with in this principal's account.
         """
         bus = cls(name, watch or Watch())
+        bus.api = api
         await bus._connect(url, identity, inbox, patience)
         try:
             yield bus
@@ -265,18 +270,22 @@ class Bus:
         subject = command_subject(command.type, command.project)
         return await self.publish_stored(subject, command.to_json(), msg_id=str(command.id))
 
-    async def request(self, subject: str, payload: bytes, *, timeout: float = 5.0) -> bytes:
+    async def request(
+        self, subject: str, payload: bytes, *, timeout: float = 5.0, headers: dict[str, str] | None = None
+    ) -> bytes:
         """Ask, and wait for one answer. Raises `NoResponderError` or `RequestTimeoutError`."""
         try:
-            return await self._request_once(subject, payload, timeout)
+            return await self._request_once(subject, payload, timeout, headers)
         except NoResponderError:
             # One in some 45,000 was seen to be wrong right after a subscription; a second one is believed.
             await asyncio.sleep(_NO_RESPONDER_RETRY)
-            return await self._request_once(subject, payload, timeout)
+            return await self._request_once(subject, payload, timeout, headers)
 
-    async def _request_once(self, subject: str, payload: bytes, timeout: float) -> bytes:
+    async def _request_once(
+        self, subject: str, payload: bytes, timeout: float, headers: dict[str, str] | None
+    ) -> bytes:
         try:
-            return (await self.client.request(subject, payload, timeout=timeout)).data
+            return (await self.client.request(subject, payload, timeout=timeout, headers=headers)).data
         except nats.errors.NoRespondersError as error:
             raise NoResponderError(subject) from error
         except (TimeoutError, nats.errors.Error, OSError) as error:
@@ -300,7 +309,8 @@ class Bus:
         """
         payload = request.model_dump_json(exclude_none=True).encode()
         named = sandbox_request_subject(request.type, project, sandbox) if sandbox else None
-        answer = await self.request(named or request_subject(request.type, project), payload, timeout=timeout)
+        subject = named or request_subject(request.type, project)
+        answer = await self.request(subject, payload, timeout=timeout, headers={TIMEOUT_HEADER: f"{timeout:g}"})
         return read_reply(answer, cast("type[AnswerT]", request.Answer))
 
     async def _connect(self, url: str, identity: Identity, inbox: str, patience: float | None) -> None:
@@ -343,7 +353,7 @@ class Bus:
             raise
         # The first connect has to give up so that we say why; from here on it never does.
         self.client.options["max_reconnect_attempts"] = -1
-        self.js = self.client.jetstream(timeout=5)
+        self.js = self.client.jetstream(prefix=self.api, timeout=5)
 
     def _pick(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
         """The next server in turn, and how long to wait before trying it."""

@@ -10,6 +10,7 @@ import nats.js.errors
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.together import end
+from sandherd.contracts.streams import CONSUMERS
 from sandherd.telemetry.meters import Meters
 
 WORTH_A_LOOK: Final = 0.8
@@ -49,6 +50,22 @@ async def read_fill(bus: Bus, stream: str) -> Fill:
         last=state.last_seq,
         refuses=config.discard == "new",
     )
+
+
+async def handled(bus: Bus, fill: Fill) -> int:
+    """Up to where every durable consumer of the stream table has done its work; `fill` was read before.
+
+    Raises nats-py's errors, and `TimeoutError`.
+    """
+    return min([await _done_by(bus, row.name, fill) for row in CONSUMERS if row.stream == fill.stream])
+
+
+async def _done_by(bus: Bus, consumer: str, fill: Fill) -> int:
+    info = await bus.js.consumer_info(fill.stream, consumer)
+    if not info.num_pending and not info.num_ack_pending:
+        # One that takes few of the events may have done nothing for long, and still be done with all of them.
+        return fill.last
+    return info.ack_floor.stream_seq if info.ack_floor else 0
 
 
 def remark(fills: Sequence[Fill]) -> str | None:

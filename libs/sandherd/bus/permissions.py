@@ -8,17 +8,30 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd.bus import api_subjects as api
+from sandherd.bus.account_names import Account, account_of, api_of
 from sandherd.bus.api_subjects import API
-from sandherd.contracts.names import FLEET, UnsafeNameError, safe_name
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, ROOM_GIVERS, Bucket, Consumer
+from sandherd.contracts.names import FLEET, JOINER_SUFFIX, UnsafeNameError, safe_name
+from sandherd.contracts.streams import (
+    BUCKETS,
+    CONSUMERS,
+    ERASERS,
+    FOLLOWERS,
+    LISTENERS,
+    LOOKUPS,
+    ROOM_ASKERS,
+    ROOM_GIVERS,
+    STREAMS,
+    Bucket,
+    Consumer,
+    live_subject,
+)
 from sandherd.contracts.subjects import PREFIX, TABLE, Mood, Principal
-from sandherd.contracts.subscriptions import GIVER, consumer_names
+from sandherd.contracts.subscriptions import GIVER, SUBSCRIPTIONS_OF, consumer_names
 from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
 
 SERVICES: Final = (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY)
 PEOPLE: Final = (Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR)
 OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
-SANDBOX_PREFIX: Final = "sbx-"
 WORKER_PAYLOAD: Final = 288 * 1024
 """A worker's largest message in bytes: 256 KiB of data (design §4) and room for envelope and headers."""
 JOINER_PAYLOAD: Final = 8 * 1024
@@ -26,7 +39,7 @@ WORKER_ANSWERS_IN: Final = 30.0
 """How long a worker may take to answer, in seconds. Nobody waits that long; a machine under load must not make a
 violation of what was only late."""
 
-_JOIN: Final = "-join"
+DEAD: Final = "DEAD"
 HEARD_DIRECTLY: Final = frozenset({Mood.EVENT, Mood.REQUEST, Mood.DELIVERY, Mood.OUTPUT})
 """Moods that are heard by a plain subscription; the others are read from their stream only."""
 _ALL_PROJECTS: Final = "*"
@@ -60,17 +73,6 @@ class Permissions:
         return found
 
 
-def safe_sandbox(name: str) -> str:
-    """A sandbox's name that may stand in a credential. Raises `UnsafeNameError`.
-
-    It begins with `sbx-`, so that none reads a service's replies, and does not end with `-join`, so that no worker
-    reads the replies of another sandbox's joiner.
-    """
-    if not safe_name(name, "sandbox").startswith(SANDBOX_PREFIX) or name.endswith(_JOIN):
-        raise UnsafeNameError(name, "sandbox")
-    return name
-
-
 def safe_project(name: str) -> str:
     """A project's name that may stand in a credential. Raises `UnsafeNameError`; `fleet` means all of them."""
     if safe_name(name, "project") == FLEET:
@@ -83,16 +85,16 @@ def inbox(principal: Principal, name: str) -> str:
 
     `name` is the service's or the sandbox's, and for a person the public key: names of people are free, and may meet.
     """
-    return f"_INBOX_{name}{_JOIN if principal is Principal.JOINER else ''}"
+    return f"_INBOX_{name}{JOINER_SUFFIX if principal is Principal.JOINER else ''}"
 
 
 def for_service(service: Principal) -> Permissions:
     """The rights of one of the four services."""
     own = {"service": service.value}
     return Permissions(
-        publish=_unique([*_said(service, own), *_bucket_writes(service), *_api(service), *_made(service)]),
-        subscribe=_unique([*_heard(service, own), f"{inbox(service, service)}.>"]),
-        deny_publish=_unique(_others_consumers(service)),
+        publish=_unique([*_said(service, own), *_bucket_writes(service), *_api(service), probe_subject(service)]),
+        subscribe=_unique([*_heard(service, own), *live_of(service), f"{inbox(service, service)}.>"]),
+        deny_publish=_unique(_table_consumers(service)),
         answers=Answers(seconds=60),
     )
 
@@ -140,9 +142,17 @@ def streams_of(service: Principal) -> tuple[str, ...]:
             *(consumer.stream for consumer in consumers_of(service)),
             *FOLLOWERS.get(service, ()),
             *(bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers),
-            *(["DEAD"] if _requeues(service) else []),
+            *([DEAD] if _requeues(service) else []),
+            *LOOKUPS.get(service, ()),
+            *ROOM_ASKERS.get(service, ()),
         ]
     )
+
+
+def live_of(service: Principal) -> tuple[str, ...]:
+    """Where a service outside the streams' account hears what is stored: it is published again there."""
+    heard = (*FOLLOWERS.get(service, ()), *LISTENERS.get(service, ()))
+    return tuple(live_subject(row.subjects[0]) for row in STREAMS if row.told_live and row.name in heard)
 
 
 def consumers_of(service: Principal) -> tuple[Consumer, ...]:
@@ -177,6 +187,11 @@ def _bucket_writes(service: Principal) -> Iterator[str]:
             yield f"{bucket_subject(bucket, service)}.>"
 
 
+def probe_subject(name: str) -> str:
+    """Where a service, or another that checks whether the broker stores, writes its probe."""
+    return f"sandherd.probe.{name}"
+
+
 def bucket_subject(bucket: Bucket, service: Principal) -> str:
     """Where an owner's keys are: a bucket of several owners has a part for each, `<service>.<key>`."""
     own = f".{service}" if len(bucket.owners) > 1 else ""
@@ -184,49 +199,69 @@ def bucket_subject(bucket: Bucket, service: Principal) -> str:
 
 
 def _api(service: Principal) -> Iterator[str]:
-    yield from (f"{API}.STREAM.INFO.{stream}" for stream in streams_of(service))
+    prefix = api_of(service)
+    yield from (f"{prefix}.STREAM.INFO.{stream}" for stream in streams_of(service))
     for consumer in consumers_of(service):
-        yield from api.consuming(consumer.stream, consumer.name)
-    for streams, use in ((FOLLOWERS, api.following), (LOOKUPS, api.reading), (ROOM_GIVERS, api.giving_room)):
-        for stream in streams.get(service, ()):
-            yield from use(stream)
+        yield from api.consuming(consumer.stream, consumer.name, prefix)
+    for stream in read_by(service):
+        yield from api.reading(stream, prefix)
+    for stream in ROOM_ASKERS.get(service, ()):
+        yield from api.inspecting(stream, prefix)
+    for stream in deleted_by(service):
+        yield f"{prefix}.STREAM.MSG.DELETE.{stream}"
+    if service is SUBSCRIPTIONS_OF:
+        yield f"{prefix}.CONSUMER.INFO.{SUBSCRIBED}.*"
+    if account_of(service) is Account.HERD:
+        yield from _trusted(service)
+
+
+def _trusted(service: Principal) -> Iterator[str]:
+    """Requests whose body can name a subject that the broker then publishes to, or that empty a stream.
+
+    Only in the account of the streams: the broker checks neither body nor reply subject.
+    """
+    for stream in ROOM_GIVERS.get(service, ()):
+        yield from api.giving_room(stream)
     for bucket in BUCKETS:
-        if service in bucket.owners | bucket.readers:
-            yield from api.reading(bucket.stream)
         if service in bucket.owners:
             yield from api.watching(bucket.stream)
-    for stream in _read_by_sequence(service):
-        yield from (*api.reading(stream), f"{API}.STREAM.MSG.DELETE.{stream}")
+    if service is GIVER:
+        yield from api.making(SUBSCRIBED)
+        for consumer in CONSUMERS:
+            yield from api.declaring_consumer(consumer.stream, consumer.name)
 
 
-def _made(service: Principal) -> Iterator[str]:
-    """Making durable consumers for subscribers."""
-    return api.making(SUBSCRIBED) if service is GIVER else iter(())
+def read_by(service: Principal) -> tuple[str, ...]:
+    """The streams of which a service reads single messages, by name."""
+    buckets = [bucket.stream for bucket in BUCKETS if service in bucket.owners | bucket.readers]
+    dead = [DEAD] if _requeues(service) else []
+    followed = (*FOLLOWERS.get(service, ()), *LOOKUPS.get(service, ()))
+    return _unique([*followed, *buckets, *_inboxes(service), *dead])
 
 
-def _read_by_sequence(service: Principal) -> Iterator[str]:
-    """Streams without consumers whose messages a service takes out one by one."""
-    if any(row.mood is Mood.INBOX and service in row.consumers for row in TABLE):
-        yield "INBOX"
-    if _requeues(service):
-        yield "DEAD"
+def deleted_by(service: Principal) -> tuple[str, ...]:
+    """The streams out of which a service takes messages by number: the relay's own, and the spawner's.
+
+    The other services ask the spawner to delete a dead letter.
+    """
+    dead = [DEAD] if account_of(service) is Account.HERD else []
+    return (*_inboxes(service), *dead, *ERASERS.get(service, ()))
+
+
+def _inboxes(service: Principal) -> tuple[str, ...]:
+    return ("INBOX",) if any(row.mood is Mood.INBOX and service in row.consumers for row in TABLE) else ()
 
 
 def _requeues(service: Principal) -> bool:
     return any(row.name == f"request.{service}.requeue" for row in TABLE)
 
 
-def _others_consumers(service: Principal) -> Iterator[str]:
-    """Who names consumers freely must not touch a durable of the table: neither another's nor its own."""
-    followed = (*FOLLOWERS.get(service, ()), *([SUBSCRIBED] if service is GIVER else []))
-    for consumer in CONSUMERS:
-        if consumer.stream not in followed:
-            continue
-        where = f"{consumer.stream}.{consumer.name}"
-        yield from (f"{API}.CONSUMER.CREATE.{where}", f"{API}.CONSUMER.CREATE.{where}.>")
-        yield f"{API}.CONSUMER.DELETE.{where}"
-        if consumer.service is not service:
-            yield f"{API}.CONSUMER.MSG.NEXT.{where}"
+def _table_consumers(service: Principal) -> Iterator[str]:
+    """Who deletes consumers of subscriptions must not delete a durable of the table."""
+    if service is GIVER:
+        for consumer in CONSUMERS:
+            if consumer.stream == SUBSCRIBED:
+                yield f"{API}.CONSUMER.DELETE.{consumer.stream}.{consumer.name}"
 
 
 def _unique(patterns: Iterable[str]) -> tuple[str, ...]:

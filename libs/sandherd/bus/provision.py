@@ -8,22 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nats.js import JetStreamContext
-from nats.js.api import (
-    AckPolicy,
-    ConsumerConfig,
-    DeliverPolicy,
-    DiscardPolicy,
-    RePublish,
-    RetentionPolicy,
-    StorageType,
-    StreamConfig,
-)
+from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
 from sandherd.bus.errors import NOBODY_LEADS
 from sandherd.bus.permissions import consumers_of, streams_of
-from sandherd.bus.setting_up import Did
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Bucket, Consumer, Retention, Stream, live_subject
+from sandherd.bus.setup_permissions import Did
+from sandherd.bus.stream_configs import consumer_config, declared_streams
+from sandherd.contracts.streams import CONSUMERS, Consumer
 from sandherd.contracts.subjects import Principal
 
 _COMPARED: Final = (
@@ -42,12 +34,39 @@ _COMPARED: Final = (
     "deny_delete",
     "subject_delete_marker_ttl",
     "republish",
+    # Not declared by any stream: set, they copy messages, change them, or refuse or discard some.
+    "mirror",
+    "sources",
+    "subject_transform",
+    "sealed",
+    "no_ack",
+    "max_msgs",
+    "max_msg_size",
+    "deny_purge",
 )
 _REPLICAS: Final = "num_replicas"
+_UNLIMITED: Final = -1
 _NOT_YET: Final = NOBODY_LEADS | {10005}
 """And `JSClusterNoPeersErrF`, of servers that have just been started and do not know of each other yet."""
 _OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
-_COMPARED_CONSUMER: Final = ("filter_subjects", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending")
+_COMPARED_CONSUMER: Final = (
+    "filter_subjects",
+    "ack_policy",
+    "ack_wait",
+    "max_deliver",
+    "max_ack_pending",
+    "deliver_subject",
+    "inactive_threshold",
+)
+_REMEDIES: Final = {
+    "stream": "run `sandherd provision`, or `sandherd up`",
+    "consumer": "restart the spawner, which creates it, or run `sandherd up`",
+}
+_CHANGE: Final = "run `sandherd provision --identity DIR`, or `sandherd up`"
+_CHANGES_REFUSED: Final = (
+    "{things}: not as declared, and this credential may only create what is missing; run `sandherd provision "
+    "--identity DIR` with the folder of the herd's keys"
+)
 
 
 class ProvisionError(Exception):
@@ -73,73 +92,6 @@ class Fault:
         return f"{self.thing}: {self.problem}"
 
 
-def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
-    """A stream as the broker is told it. Everything is on disk and may be read directly."""
-    return StreamConfig(
-        name=stream.name,
-        description=stream.says,
-        subjects=list(stream.subjects),
-        retention=RetentionPolicy.WORK_QUEUE if stream.retention is Retention.WORK_QUEUE else RetentionPolicy.LIMITS,
-        discard=DiscardPolicy.NEW if stream.refuse_when_full else DiscardPolicy.OLD,
-        storage=StorageType.FILE,
-        max_age=stream.max_age,
-        max_bytes=stream.max_bytes,
-        max_msgs_per_subject=stream.max_messages_per_subject,
-        discard_new_per_subject=stream.refuse_when_full and stream.max_messages_per_subject > 0,
-        duplicate_window=stream.duplicate_window,
-        num_replicas=replicas,
-        allow_direct=True,
-        allow_msg_ttl=stream.own_lives or None,
-        republish=_republish(stream.subjects[0]) if stream.told_live else None,
-    )
-
-
-def _republish(subject: str) -> RePublish:
-    return RePublish(src=subject, dest=live_subject(subject))
-
-
-def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
-    """A bucket's stream, as nats-py's key-value calls expect it. One value is kept for each key.
-
-    Any message may carry a life of its own; `ttl_markers` also leaves a marker for so many seconds when one ends.
-    """
-    return StreamConfig(
-        name=bucket.stream,
-        description=bucket.says,
-        subjects=[f"$KV.{bucket.name}.>"],
-        retention=RetentionPolicy.LIMITS,
-        discard=DiscardPolicy.NEW,
-        storage=StorageType.FILE,
-        max_age=0,
-        max_bytes=bucket.max_bytes,
-        max_msgs_per_subject=1,
-        duplicate_window=120,
-        num_replicas=replicas,
-        allow_direct=True,
-        allow_rollup_hdrs=True,
-        allow_msg_ttl=True,
-        deny_delete=True,
-        subject_delete_marker_ttl=bucket.ttl_markers,
-    )
-
-
-def consumer_config(consumer: Consumer) -> ConsumerConfig:
-    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up.
-
-    It is kept as often as its stream is.
-    """
-    return ConsumerConfig(
-        name=consumer.name,
-        durable_name=consumer.name,
-        deliver_policy=DeliverPolicy.ALL,
-        ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=consumer.ack_wait,
-        max_deliver=-1,
-        max_ack_pending=consumer.max_ack_pending,
-        filter_subjects=list(consumer.filters),
-    )
-
-
 async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
     """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
 
@@ -149,9 +101,34 @@ async def provision(js: JetStreamContext, replicas: int | None = None) -> list[D
     compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
     done = [
         Done(f"stream {name}", await _provision_stream(js, name, config, compared))
-        for name, config in _streams(replicas or 1).items()
+        for name, config in declared_streams(replicas or 1).items()
     ]
     return done + [Done(_named(consumer), await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
+
+
+async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
+    """Create streams that are missing, with a credential that may do nothing else. Raises as `provision` does.
+
+    A stream or consumer that exists and differs raises `ProvisionError` after the missing streams have been created:
+    changing it takes another credential. A consumer that is missing is left to the spawner.
+    """
+    compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
+    done, different = [], []
+    for name, config in declared_streams(replicas or 1).items():
+        thing, found = f"stream {name}", await _stream_found(js, name)
+        if found is None:
+            await _create_stream(js, config)
+        elif differing := differs(config, found, compared):
+            different.append(f"{thing} ({', '.join(differing)})")
+        done.append(Done(thing, Did.KEPT if found else Did.MADE))
+    for consumer in CONSUMERS:
+        existing = await _consumer_found(js, consumer)
+        if existing and (differing := differs(consumer_config(consumer), existing, _COMPARED_CONSUMER)):
+            different.append(f"{_named(consumer)} ({', '.join(differing)})")
+        done.append(Done(_named(consumer), Did.KEPT if existing else Did.PENDING))
+    if different:
+        raise ProvisionError(_CHANGES_REFUSED.format(things="; ".join(different)))
+    return done
 
 
 async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
@@ -160,7 +137,7 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
     It asks only for what that service's own credential may see.
     """
     faults: list[Fault] = []
-    declared = _streams()
+    declared = declared_streams()
     for name in streams_of(service):
         faults += await _look(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
     for consumer in consumers_of(service):
@@ -173,18 +150,10 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
     return faults
 
 
-def _streams(replicas: int = 1) -> dict[str, StreamConfig]:
-    return {
-        **{stream.name: stream_config(stream, replicas) for stream in STREAMS},
-        **{bucket.stream: bucket_config(bucket, replicas) for bucket in BUCKETS},
-    }
-
-
 async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfig, names: tuple[str, ...]) -> Did:
-    try:
-        found = (await js.stream_info(name)).config
-    except NotFoundError:
-        await _try(f"stream {name}", js.add_stream(wanted), "make room for it, or raise the broker's limits")
+    found = await _stream_found(js, name)
+    if found is None:
+        await _create_stream(js, wanted)
         return Did.MADE
     if not differs(wanted, found, names):
         return Did.KEPT
@@ -196,15 +165,31 @@ async def _provision_stream(js: JetStreamContext, name: str, wanted: StreamConfi
 
 async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> Did:
     wanted = consumer_config(consumer)
-    try:
-        found = (await js.consumer_info(consumer.stream, consumer.name)).config
-    except NotFoundError:
-        found = None
+    found = await _consumer_found(js, consumer)
     if found is not None and not differs(wanted, found, _COMPARED_CONSUMER):
         return Did.KEPT
     # Creating an existing consumer changes it, where that is allowed; its place in the stream stays.
     await _try(_named(consumer), js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
     return Did.MADE if found is None else Did.CHANGED
+
+
+async def _stream_found(js: JetStreamContext, name: str) -> StreamConfig | None:
+    try:
+        return (await js.stream_info(name)).config
+    except NotFoundError:
+        return None
+
+
+async def _create_stream(js: JetStreamContext, wanted: StreamConfig) -> None:
+    await _try(f"stream {wanted.name}", js.add_stream(wanted), "make room for it, or raise the broker's limits")
+
+
+async def _consumer_found(js: JetStreamContext, consumer: Consumer) -> ConsumerConfig | None:
+    try:
+        found: ConsumerConfig = (await js.consumer_info(consumer.stream, consumer.name)).config
+    except NotFoundError:
+        return None
+    return found
 
 
 def _named(consumer: Consumer) -> str:
@@ -224,9 +209,9 @@ async def _look(thing: str, ask: Awaitable[Any], wanted: Any, names: tuple[str, 
     try:
         found = (await ask).config
     except NotFoundError:
-        return [Fault(thing, "missing; run `sandherd provision`, or `sandherd up`")]
+        return [Fault(thing, f"missing; {_REMEDIES[thing.partition(' ')[0]]}")]
     return [
-        Fault(thing, f"{name} is {given!r}, declared is {want!r}; run `sandherd provision`, or `sandherd up`")
+        Fault(thing, f"{name} is {given!r}, declared is {want!r}; {_CHANGE}")
         for name, (want, given) in differs(wanted, found, names).items()
     ]
 
@@ -243,7 +228,7 @@ def differs(wanted: Any, found: Any, names: tuple[str, ...]) -> Mapping[str, tup
 
 
 def _plain(value: Any) -> Any:
-    """The broker leaves out what is zero, false or none; to us they are the same."""
+    """The broker leaves out what is zero, false, unlimited or none; to us they are the same."""
     if isinstance(value, list | tuple):
-        return sorted(value)
-    return value or None
+        return sorted(value, key=str) or None
+    return None if value == _UNLIMITED else value or None

@@ -17,7 +17,6 @@ import nats.js.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from sandherd.bus.api_subjects import API
 from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 
@@ -36,15 +35,15 @@ class DeafError(Exception):
 class Puller:
     """The messages of one durable consumer, up to `window` on their way at once.
 
-    `api` is what the broker's own subjects begin with.
+    `api` is what the JetStream API's subjects begin with, if it is not the connection's.
     """
 
-    def __init__(self, bus: Bus, stream: str, consumer: str, window: int, *, api: str = API) -> None:
+    def __init__(self, bus: Bus, stream: str, consumer: str, window: int, *, api: str | None = None) -> None:
         self._bus = bus
         self._stream = stream
         self._consumer = consumer
         self._window = window
-        self._api = api
+        self._api = api or bus.api
         self._waiting: deque[Msg] = deque()
         self._arrived = asyncio.Event()
         self._outstanding = 0
@@ -69,7 +68,7 @@ class Puller:
             await jetstream.consumer_info(self._stream, self._consumer, timeout=2)
         except (TimeoutError, nats.js.errors.Error, nats.errors.Error, OSError) as error:
             self._lost = f"consumer {self._consumer} of {self._stream} does not answer ({type(error).__name__})"
-            raise DeafError(f"{self._lost}; create it with `sandherd up` or the provisioner") from error
+            raise DeafError(f"{self._lost}; the spawner creates it when it starts") from error
         await self.unbind()
         self._inbox = self._bus.client.new_inbox()
         self._subscription = await self._bus.client.subscribe(
@@ -129,12 +128,13 @@ class Puller:
 
     async def _on_message(self, msg: Msg) -> None:
         self._heard = time.monotonic()
-        status = (msg.headers or {}).get("Status") if not msg.data else None
-        if status is None:
+        # Only a message of the stream has a subject for its acknowledgement. Headers prove nothing: a publisher can
+        # set `Status`, too, and the broker stores and delivers it.
+        if msg.reply:
             self._outstanding -= 1
             self._waiting.append(msg)
             self._arrived.set()
-        elif status != "100":
+        elif (status := (msg.headers or {}).get("Status", "")) != "100":
             self._on_status(status, msg.headers or {})
 
     def _on_status(self, status: str, headers: dict[str, str]) -> None:

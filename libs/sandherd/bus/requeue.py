@@ -8,10 +8,13 @@ import nats.errors
 import nats.js.errors
 from nats.js.api import RawStreamMsg
 
+from sandherd.bus.api_subjects import API
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import Dead, Done, Handler, Retry, outcome_of, revived
+from sandherd.bus.errors import BusError
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import Requeued
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import DeleteDead, Requeued
 from sandherd.telemetry import logs
 
 _DEAD: Final = "DEAD"
@@ -51,10 +54,25 @@ async def _letter(bus: Bus, number: int) -> RawStreamMsg:
         raise ContractError(Code.UNAVAILABLE, f"DEAD does not answer: {error!r}") from error
 
 
+async def _delete(bus: Bus, number: int) -> None:
+    """Delete the letter; who is not in the streams' account has the spawner do it."""
+    if bus.api == API:
+        await bus.js.delete_msg(_DEAD, number)
+        return
+    try:
+        await bus.ask(DeleteDead(number=number), FLEET)
+    except BusError as error:
+        raise ContractError(
+            Code.UNAVAILABLE,
+            f"it was handled, but the spawner, which deletes dead letters, does not answer: {error}",
+            remedy="see `sandherd status`; requeue it again, what was handled is not done twice",
+        ) from error
+
+
 async def _conclude(bus: Bus, number: int, outcome: Done | Retry | Dead) -> Requeued:
     match outcome:
         case Done():
-            await bus.js.delete_msg(_DEAD, number)
+            await _delete(bus, number)
             return Requeued(number=number, outcome="done")
         case Retry(reason=reason):
             return Requeued(number=number, outcome="retry", detail=reason)

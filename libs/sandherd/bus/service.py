@@ -15,14 +15,21 @@ from faststream.nats import NatsBroker
 from pydantic import BaseModel
 
 from sandherd.bus import consuming
+from sandherd.bus.account_names import api_of
 from sandherd.bus.answering import Answerer, Answers, Asked
 from sandherd.bus.backlog import Backlog
 from sandherd.bus.connection import Bus, Identity, Watch
 from sandherd.bus.consuming import Handler, Outcome
 from sandherd.bus.examining import Examining
 from sandherd.bus.fullness import Fullness
+from sandherd.bus.http_connections import raise_open_files
 from sandherd.bus.permissions import streams_of
+from sandherd.bus.request_budget import Budget
+from sandherd.bus.request_queue import Lane
+from sandherd.bus.request_scheduler import RequestLimits
 from sandherd.bus.requeue import requeue
+from sandherd.bus.source_limits import source_limits
+from sandherd.bus.storage_watch import StorageWatch
 from sandherd.bus.together import end
 from sandherd.bus.window import Window
 from sandherd.contracts.names import new_uuid
@@ -33,7 +40,7 @@ from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
 from sandherd.telemetry.metrics import GROUPS
 
-__all__ = ["Answerer", "Asked", "Service", "ServiceFailedError", "serve"]
+__all__ = ["Answerer", "Asked", "Lane", "Service", "ServiceFailedError", "serve"]
 
 Run = Callable[[], Awaitable[None]]
 GivenT = TypeVar("GivenT")
@@ -58,7 +65,7 @@ class Service:
         self.registry = self._window.registry
         self.bus: Bus
         self._runs: dict[str, Run] = {}
-        self._answers = Answers(principal, self.meters)
+        self._answers = Answers(principal, self.meters, _request_limits(settings))
         self._failure: asyncio.Future[None] | None = None
         self.meters.begin((*GROUPS["every service"], *GROUPS[principal]))
         self._measure_streams()
@@ -66,14 +73,23 @@ class Service:
     def _measure_streams(self) -> None:
         fullness = Fullness(streams_of(self.principal), self.meters)
         self.health.remark_on("streams", fullness.remark)
+        # Only the spawner has a home with data below it; the others may run where there is none.
+        storage = StorageWatch(
+            self.principal, self.settings.home, self.meters, measured=self.principal is Principal.SPAWNER
+        )
+        self.health.add("storage", storage.problem)
+        self.health.remark_on("disk", storage.remark)
+        self.background("storage", lambda: storage.watch(self.bus))
         self.background("fullness", lambda: fullness.watch(self.bus))
         backlog = Backlog([row for row in CONSUMERS if row.service is self.principal], self.meters)
         self.background("backlog", lambda: backlog.watch(self.bus))
         self.examining = Examining(self, backlog)
         self.answer(self.examining.request, self.examining.answer)
 
-    def consume(self, consumer: str, handle: Handler, *, concurrency: int = 1) -> None:
-        """Hand each message of a durable consumer to `handle`."""
+    def consume(
+        self, consumer: str, handle: Handler, *, concurrency: int = 1, skip: consuming.Skip | None = None
+    ) -> None:
+        """Hand each message of a durable consumer to `handle`, those of one entity in order; `skip` says which not."""
         self.background(
             f"consumer {consumer}",
             lambda: consuming.consume(
@@ -83,6 +99,8 @@ class Service:
                 health=self.health,
                 concurrency=concurrency,
                 counted=self._count_outcome,
+                limits=source_limits(self.settings, self.meters),
+                skip=skip,
             ),
         )
 
@@ -100,15 +118,18 @@ class Service:
                 batch=batch,
                 in_flight=in_flight,
                 counted=self._count_outcome,
+                limits=source_limits(self.settings, self.meters),
             ),
         )
 
-    def answer(self, request: type[Request[Any]], handle: Answerer, *, at_once: int = 1) -> None:
-        """Answer a kind of request, so many at the same time; what holds its answer back needs more than one.
+    def answer(
+        self, request: type[Request[Any]], handle: Answerer, *, at_once: int = 1, lane: Lane | None = None
+    ) -> None:
+        """Answer a kind of request: in a lane that it shares with others, or in its own with so many at the same time.
 
-        What `handle` raises becomes a typed refusal; no asker is left waiting.
+        Projects take turns. What `handle` raises becomes a typed refusal; every requester is answered.
         """
-        self._answers.add(request, handle, at_once)
+        self._answers.add(request, handle, lane or Lane.of_kind(request.type, at_once))
 
     def requeues(self, handlers: Mapping[str, Handler]) -> None:
         """Answer this service's `requeue` request: a dead letter goes to the handler of the stream it came from."""
@@ -175,6 +196,7 @@ class Service:
             identity=Identity.file(credentials) if credentials else Identity.anonymous(),
             inbox=f"_INBOX_{self.principal}",
             watch=watch,
+            api=api_of(self.principal),
         )
 
     async def _guard(self, name: str, run: Run) -> None:
@@ -214,10 +236,15 @@ class Service:
             self.meters.count("sandherd_dead_letters_total", consumer=consumer, code=outcome.problem.code)
 
 
+def _request_limits(settings: Settings) -> RequestLimits:
+    return RequestLimits(settings.requests_waiting, Budget(settings.request_seconds, settings.request_rows))
+
+
 def serve(principal: Principal, compose: Callable[[Settings], Service]) -> None:
-    """The main program of a service: settings, logs, exporters, then `run()`. Exit status 1 when it failed."""
+    """The main program of a service: set up from the settings, then `run()`. Exit status 1 when it failed."""
     settings = load().settings
     logs.configure(principal, settings.log_level)
+    raise_open_files()
     service = compose(settings)
     with _exported(service):
         uvloop.run(service.run())

@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API
 from sandherd.bus.connection import Bus
+from sandherd.private_files import FILE
 
 CHUNK: Final = 128 * 1024
 SILENCE: Final = 30.0
@@ -50,7 +51,8 @@ async def save(bus: Bus, stream: str, path: Path) -> dict[str, Any]:
 
 async def _written(bus: Bus, stream: str, pieces: "asyncio.Queue[Msg]", path: Path) -> str:
     digest = hashlib.sha256()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE), "wb") as file:
+        os.fchmod(file.fileno(), FILE)
         while True:
             piece = await _next(stream, pieces)
             status = (piece.headers or {}).get("Status")

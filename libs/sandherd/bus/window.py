@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from faststream.asgi import AsgiFastStream, AsgiResponse, get
@@ -12,7 +13,12 @@ from faststream.nats import NatsBroker
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_asgi_app
 
 from sandherd.bus.health import REMARK, Health
+from sandherd.bus.http_connections import BoundedConnection, ConnectionLimits, ConnectionTable, open_files
+from sandherd.private_files import write_file
 from sandherd.telemetry.meters import Meters
+
+_LONGEST_HEADER: Final = 16 * 1024
+"""The most bytes of a request's line and header together."""
 
 
 class WindowError(Exception):
@@ -25,6 +31,7 @@ class Window:
     def __init__(self) -> None:
         self.health = Health()
         self.port = 0
+        self.limits = ConnectionLimits()
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
@@ -37,11 +44,7 @@ class Window:
 
         Raises `WindowError` if the port is taken.
         """
-        server = _QuietServer(
-            uvicorn.Config(
-                self._application(broker), host=host, port=port, lifespan="off", log_config=None, access_log=False
-            )
-        )
+        server = _QuietServer(self._config(broker, host, port))
         serving = asyncio.create_task(server.serve(), name="http")
         while not server.started:
             if serving.done():
@@ -49,12 +52,30 @@ class Window:
             await asyncio.sleep(0.005)
         self.port = server.servers[0].sockets[0].getsockname()[1]
         if port_file is not None:
-            port_file.write_text(str(self.port))
+            write_file(port_file, str(self.port))
         try:
             yield
         finally:
             server.should_exit = True
             await serving
+
+    def _config(self, broker: NatsBroker, host: str, port: int) -> uvicorn.Config:
+        loop = asyncio.get_running_loop()
+        table = ConnectionTable(self.limits.within(open_files()), loop.time, loop.call_soon, self._count_dropped)
+        return uvicorn.Config(
+            self._application(broker),
+            host=host,
+            port=port,
+            http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+            ws="none",
+            lifespan="off",
+            h11_max_incomplete_event_size=_LONGEST_HEADER,
+            log_config=None,
+            access_log=False,
+        )
+
+    def _count_dropped(self, why: str) -> None:
+        self.meters.count("sandherd_http_connections_dropped_total", reason=why)
 
     def _application(self, broker: NatsBroker) -> AsgiFastStream:
         return AsgiFastStream(

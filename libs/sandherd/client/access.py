@@ -3,13 +3,14 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 from sandherd.client import allowed, copying, executing, obeying, questions
 from sandherd.client.connection import Connection
 from sandherd.client.copying import Moved, silent
-from sandherd.client.errors import HerdError, checked_name, made
+from sandherd.client.errors import STATUS_REMEDY, HerdError, checked_name, made, new_sandbox_name
 from sandherd.client.executing import Execution
+from sandherd.client.named_secrets import NamedSecrets
 from sandherd.contracts.commands import (
     CreateSandbox,
     ExtendSandbox,
@@ -34,15 +35,17 @@ from sandherd.contracts.requests import (
     SandboxView,
 )
 from sandherd.contracts.states import SandboxState
+from sandherd.sealed_secrets import seal
 
 CREATE_SECONDS: Final = 120.0
 COMMAND_SECONDS: Final = 30.0
 CATALOGUE_SECONDS: Final = 2.0
 PRUNE_SECONDS: Final = 60.0
-_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.INTERNAL, Code.REFUSED})
+SpecT = TypeVar("SpecT", bound=SandboxSpec)
+_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL, Code.REFUSED})
 
 
-class Access:
+class Access(NamedSecrets):
     """The part of `Herd` that is about sandboxes and what is in them. Every method raises `HerdError`."""
 
     connection: Connection
@@ -67,6 +70,28 @@ class Access:
         refused = allowed.refusal(spec, known) if known is not None else None
         if refused is not None:
             raise refused
+        await self.check_named_secrets(spec)
+
+    def sealed(self, spec: SpecT) -> SpecT:
+        """The spec as it is sent, after `check`: values of secrets encrypted for the spawner.
+
+        A spawner that did not answer, or is of an earlier version, offers no key: then they are sent as they are.
+        """
+        key = self._known.secrets_key if self._known is not None else None
+        if key is None or not any(spec.env[name] for name in spec.secret_env):
+            return spec
+        values = {name: spec.env[name] for name in spec.secret_env}
+        sealed = _sealed(values, key)
+        return spec.model_copy(update={"env": {**spec.env, **dict.fromkeys(values, "")}, "sealed": sealed})
+
+    async def sealed_values(self, values: Mapping[str, str]) -> str:
+        """Values of secrets, encrypted for the spawner: they are never sent in clear."""
+        key = (await self.catalogue()).secrets_key
+        if key is None:
+            raise HerdError.of(
+                Code.UNAVAILABLE, "this spawner offers no key for secrets", remedy="update the herd's services"
+            )
+        return _sealed(values, key)
 
     async def _asked(self) -> Catalogue | None:
         if self._asked_in_vain:
@@ -101,8 +126,8 @@ class Access:
         """
         wanted = spec or SandboxSpec()
         await self.check(wanted)
-        name = checked_name(sandbox or new_sandbox(), "sandbox")
-        command = made(CreateSandbox, sandbox=name, spec=wanted, requested_by=by)
+        name = new_sandbox_name(sandbox or new_sandbox())
+        command = made(CreateSandbox, sandbox=name, spec=self.sealed(wanted), requested_by=by)
         if wait:
             return await obeying.created(self.connection, command, timeout)
         await self.connection.command(command, name)
@@ -199,3 +224,10 @@ class Access:
 def new_sandbox() -> str:
     """A name for a sandbox, to listen for it before it is made."""
     return new_name("sbx")
+
+
+def _sealed(values: Mapping[str, str], key: str) -> str:
+    try:
+        return seal(values, key)
+    except ValueError as error:
+        raise HerdError.of(Code.INTERNAL, str(error), remedy=STATUS_REMEDY) from None

@@ -9,13 +9,14 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
 from sandherd import merging, unpacking
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
+from sandherd.inside import DEEPEST
 
 _BLOCK: Final = 1 << 20
 _REMEDY: Final = "pack it there with `sandherd exec SANDBOX -- tar cf work.tar FOLDER`, and copy work.tar"
@@ -24,9 +25,23 @@ _REMEDY: Final = "pack it there with `sandherd exec SANDBOX -- tar cf work.tar F
 def pack(folder: Path, out: IO[bytes], most: int | None) -> None:
     """Write a folder as an archive. Raises `HerdError` (`too_large`) as soon as it is over `most` bytes."""
     with tarfile.open(fileobj=_Bounded(out, folder, most), mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in sorted(folder.rglob("*")):
+        for path in sorted(_below(folder)):
             if path.is_symlink() or path.is_file() or path.is_dir():
                 archive.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=_of_nobody)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All that is in a folder. Raises `HerdError` for what is too deep to be unpacked."""
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        if len(here.relative_to(folder).parts) >= DEEPEST and (folders or files):
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"{folder}: something in it lies more than {DEEPEST} folders deep",
+                field="path",
+                remedy="pack it with tar, and copy the archive",
+            )
+        yield from (here / name for name in (*folders, *files))
 
 
 class _Bounded(io.RawIOBase):

@@ -29,13 +29,15 @@ from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of, write_secret
 from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, provision
-from sandherd.bus.setting_up import INBOX, KEPT_AND_BACK, PROVISIONER, asked_whether_there
+from sandherd.bus.setup_permissions import BACKUP_INBOX, KEPT_AND_BACK, PROVISIONER, asked_whether_there
 from sandherd.bus.snapshots import NoRoomError, SnapshotFailedError, restore, save
 from sandherd.client.context import Context
+from sandherd.client.deployment import reading_keys
 from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import Principal
+from sandherd.private_files import DIRECTORY, make_directory
 
 BOOK: Final = "backup.json"
 FORMAT: Final = 1
@@ -45,6 +47,7 @@ _ROOM: Final = 45.0
 _LOOK_AGAIN: Final = 0.5
 _LAST: Final = "ARTIFACTS"
 """What an event refers to is there before the event: so it is taken after the events."""
+_OPENERS: Final = "KV_secret_keys"
 _LEASES: Final = "KV_leases"
 _STOP: Final = "stop spawner, event-ingest, monitor and message-relay; agents work on meanwhile"
 
@@ -62,14 +65,16 @@ Stated = tuple[str, str]
 """A stream, and what became of it."""
 
 
-async def back_up(context: Context, keys: Path, folder: Path) -> list[Stated]:
-    """Take every stream and bucket. The folder is made, and must not be there. Raises `HerdError`."""
+async def back_up(context: Context, keys: Path, folder: Path, *, with_secrets: bool = False) -> list[Stated]:
+    """Take every stream and bucket into a new folder; what opens stored secrets only `with_secrets`. `HerdError`."""
     async with _keeping(context, keys) as bus:
         await _refuse_if_running(bus)
         with _told(folder):
-            folder.mkdir(parents=True, mode=0o700)
+            make_directory(folder.parent)
+            folder.mkdir(mode=DIRECTORY)
+            folder.chmod(DIRECTORY)
         try:
-            held = await _take(bus, folder)
+            held = await _take(bus, folder, _names(with_secrets=with_secrets))
             await _refuse_if_running(bus)  # one that was started meanwhile has changed what was not taken yet
         except BaseException:  # raised again: half a backup is worse than none
             shutil.rmtree(folder)
@@ -77,8 +82,8 @@ async def back_up(context: Context, keys: Path, folder: Path) -> list[Stated]:
     return [(name, _said(one["state"])) for name, one in held.items()]
 
 
-async def _take(bus: Bus, folder: Path) -> dict[str, dict[str, Any]]:
-    held = {name: await save(bus, name, folder / f"{name}.snapshot") for name in _names()}
+async def _take(bus: Bus, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    held = {name: await save(bus, name, folder / f"{name}.snapshot") for name in names}
     book = {
         "format": FORMAT,
         "version": version("sandherd"),
@@ -117,8 +122,9 @@ async def read_again(context: Context, keys: Path) -> int:
         return (await bus.js.stream_info(ingest.stream)).state.messages
 
 
-def _names() -> list[str]:
-    names = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
+def _names(*, with_secrets: bool) -> list[str]:
+    buckets = (bucket.stream for bucket in BUCKETS if with_secrets or bucket.stream != _OPENERS)
+    names = [*(stream.name for stream in STREAMS), *buckets]
     return [*(name for name in names if name != _LAST), _LAST]
 
 
@@ -203,11 +209,11 @@ def _said(state: Mapping[str, Any]) -> str:
 @asynccontextmanager
 async def _keeping(context: Context, keys: Path) -> AsyncIterator[Bus]:
     """A connection with every right to what is kept, by a credential that is written nowhere. Raises `HerdError`."""
-    with _minting(keys):
-        token, seed = parts_of(Registrar(Material(keys)).mint_provisioner(_LIFE, KEPT_AND_BACK))
+    with reading_keys(keys):
+        token, seed = parts_of(Registrar(Material(keys)).mint_stream_admin(_LIFE, KEPT_AND_BACK))
     voice = Identity.renewing(lambda: token, seed)
     try:
-        async with Bus.open(context.nats_url, name=PROVISIONER, identity=voice, inbox=INBOX, patience=10) as bus:
+        async with Bus.open(context.nats_url, name=PROVISIONER, identity=voice, inbox=BACKUP_INBOX, patience=10) as bus:
             yield bus
     except (BusError, nats.errors.Error, JetStreamError, TimeoutError) as error:
         raise NotReachedError.of(
@@ -217,19 +223,6 @@ async def _keeping(context: Context, keys: Path) -> AsyncIterator[Bus]:
         ) from None
     except (SnapshotFailedError, ProvisionError, OSError) as error:
         raise HerdError.of(Code.REFUSED, str(error), remedy="see the broker's log") from None
-
-
-@contextmanager
-def _minting(keys: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise HerdError.of(
-            Code.NOT_FOUND,
-            f"the keys of a herd can't be read in {keys} ({type(error).__name__})",
-            field="identity",
-            remedy="name their directory with --identity; `sandherd identity init` and `sandherd up` make one",
-        ) from None
 
 
 @contextmanager

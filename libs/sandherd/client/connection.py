@@ -23,7 +23,7 @@ from sandherd.bus.connection import (
 )
 from sandherd.client import questions
 from sandherd.client.context import Context, holder
-from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError, broken, checked_name
+from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError, broken, busy_wait, checked_name
 from sandherd.client.link import Standing, Subscription
 from sandherd.client.target import Target
 from sandherd.contracts.commands import Command
@@ -82,7 +82,22 @@ class Connection:
         return self.bus.connected
 
     async def ask(self, request: Request[AnswerT], *, timeout: float = 5.0) -> AnswerT:
-        """Ask a service, waiting `timeout` seconds. Raises `HerdError`; `ServiceAwayError` if nobody answers."""
+        """Ask a service, waiting `timeout` seconds; asks again within them while it is busy.
+
+        Raises `HerdError`; `ServiceAwayError` if nobody answers.
+        """
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout
+        while True:
+            try:
+                return await self._ask_once(request, deadline - now())
+            except HerdError as error:
+                wait = busy_wait(error.problem)
+                if wait is None or now() + wait >= deadline:
+                    raise
+            await asyncio.sleep(wait)
+
+    async def _ask_once(self, request: Request[AnswerT], timeout: float) -> AnswerT:
         subject = request_subject(request.type, self.project)
         try:
             return await self._unless_refused(subject, self.bus.ask(request, self.project, timeout=timeout))
@@ -91,7 +106,7 @@ class Connection:
         except NoResponderError:
             raise ServiceAwayError.named(request.answered_by, "is not there") from None
         except RequestTimeoutError:
-            raise ServiceAwayError.named(request.answered_by, f"did not answer within {timeout:g} s") from None
+            raise ServiceAwayError.named(request.answered_by, f"did not answer within {timeout:.3g} s") from None
         except BusError as error:
             raise HerdError.of(
                 Code.INTERNAL,

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 from sandherd.client import archiving
 from sandherd.client.errors import HerdError, made
 from sandherd.client.link import Link
-from sandherd.client.persisting import persist
+from sandherd.client.persisting import Progress, persist
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
@@ -31,6 +31,11 @@ from sandherd.contracts.subjects import ARTIFACT
 
 AT_ONCE: Final = 4
 """How many pieces are on their way at the same time."""
+STALLED: Final = 120.0
+"""How long a transfer may go without moving, in seconds."""
+LONGEST: Final = 3600.0
+"""How long a sandbox may take before all of it is there, in seconds: so long pieces wait."""
+_LEAST: Final = 64 * 1024
 _BLOCK: Final = 1 << 20
 
 Moved = Callable[[int, int], None]
@@ -139,11 +144,13 @@ async def upload(
 
 
 async def _done(link: Link, request: Any) -> Any:
-    """Ask until it is done: the same transfer asked for again goes on."""
+    """Ask until it is done: the same transfer asked for again goes on. Raises `HerdError` if it does not."""
+    progress = Progress(STALLED, longest=LONGEST, least=_LEAST)
     while True:
         found = await persist(link, request)
         if found.done:
             return found
+        await progress.made(found.moved)
 
 
 async def _put_aside(link: Link, project: str, sandbox: str, given: Source, moved: Moved) -> ArtifactRef:
@@ -209,10 +216,14 @@ async def _fetch(link: Link, sandbox: str, artifact: ArtifactRef, out: IO[bytes]
     """The pieces, each in its place: they may come in any order, and twice."""
     here: set[int] = set()
     after = 0
+    if artifact.chunks != max(1, -(-artifact.size // INLINE_BYTES)):
+        raise _damaged(artifact.artifact, "its number of pieces is not that of its size")
     while len(here) < artifact.chunks:
-        piece = await persist(link, DownloadChunk(sandbox=sandbox, artifact=artifact.artifact, after=after))
+        piece = await persist(link, made(DownloadChunk, sandbox=sandbox, artifact=artifact.artifact, after=after))
         if piece.index >= artifact.chunks:
             raise _damaged(artifact.artifact, "there are more pieces than it has")
+        if piece.after <= after:
+            raise _damaged(artifact.artifact, "its pieces go round in a circle")
         out.seek(piece.index * INLINE_BYTES)
         out.write(piece.data)
         here.add(piece.index)

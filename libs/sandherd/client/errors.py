@@ -1,11 +1,12 @@
 """What a caller of the herd may have to deal with: one error, with a code, the field and what to do about it."""
 
+import random
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from sandherd.contracts.errors import Code, ContractError, Problem
-from sandherd.contracts.names import UnsafeNameError, safe_name
+from sandherd.contracts.names import UnsafeNameError, safe_name, safe_sandbox
 
 if TYPE_CHECKING:
     from sandherd.contracts.envelope import Envelope
@@ -16,12 +17,17 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 STATUS_REMEDY: Final = "see what runs with `sandherd status`"
 NAME_REMEDY: Final = "copy it from `sandherd tasks list` or `sandherd sandboxes list`"
 
+_BUSY_SECONDS: Final = 0.5
 _REFUSED_REMEDIES: Final = {
     "spec.runtime": "name another one with --runtime, as `sandherd runtimes` lists them",
     "spec.image": "leave --image out, or name a runtime of images with --runtime",
     "spec.profile": "name another one with --profile, as `sandherd runtimes` lists them",
     "spec.depends_on": "submit what it waits for first, and name it as `sandherd tasks list` does",
     "spec.resume": "fork it with --fork, or name another task with --resume",
+    "spec.secret_env": "retry it with new values: `sandherd tasks retry TASK --secret-env NAME`",
+    "spec.secrets": "then give it again",
+    "spec.files": "submit it again, under another name",
+    "spec.sealed": "submit it again, and update the client if that does not help",
     "task": "submit it under a name of its own",
     "project": "name one with --project",
 }
@@ -95,12 +101,35 @@ def refused_of(event: "Envelope[SandboxRefused] | Envelope[TaskRejected]", comma
     return HerdError.of(code, message, field=event.data.field, remedy=remedy)
 
 
+def busy_wait(problem: Problem) -> float | None:
+    """After how many seconds to ask again what a service was too busy for; None for any other refusal.
+
+    Between one and two times what it asked for, so that those it has refused together do not come back together.
+    """
+    if problem.code is not Code.BUSY:
+        return None
+    return (problem.retry_after_seconds or _BUSY_SECONDS) * random.uniform(1, 2)
+
+
 def checked_name(name: str, field: str) -> str:
     """The name, if it may stand in a subject. Raises `HerdError` (`unsafe_name`) before anything is sent."""
     try:
         return safe_name(name, field)
     except UnsafeNameError as error:
         raise HerdError.of(Code.UNSAFE_NAME, str(error), field=field, remedy=NAME_REMEDY) from None
+
+
+def new_sandbox_name(name: str) -> str:
+    """The name, if a new sandbox may have it. Raises `HerdError` (`unsafe_name`) before anything is sent."""
+    try:
+        return safe_sandbox(checked_name(name, "sandbox"))
+    except UnsafeNameError:
+        raise HerdError.of(
+            Code.UNSAFE_NAME,
+            f"no sandbox can be called {name!r}: its name begins with 'sbx-' and does not end with '-join'",
+            field="sandbox",
+            remedy="leave the name out, or give another one",
+        ) from None
 
 
 def made(model: type[ModelT], **fields: Any) -> ModelT:

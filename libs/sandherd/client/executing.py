@@ -6,12 +6,18 @@ from typing import Final, Literal
 
 from sandherd.client.errors import HerdError, made
 from sandherd.client.link import Link
-from sandherd.client.persisting import persist
+from sandherd.client.persisting import Progress, persist
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import INLINE_BYTES, Exec, ExecKill, ExecOutput, ExecState, ExecStatus
 
 Signal = Literal["TERM", "INT", "KILL"]
+ENDING: Final = 120.0
+"""How long after its time a command may still be said to run, in seconds."""
+LONGEST: Final = 86_400.0
+"""How long a command is looked at whose time is not known, in seconds."""
+NOW: Final = 60.0
+"""How long it may take to give what a command has written so far, in seconds."""
 START_PATIENCE: Final = 5.0
 """How long a sandbox that does not answer is asked to start a command: it may just be finding back to its broker."""
 
@@ -53,19 +59,20 @@ def command(  # one parameter per field
 class Execution:
     """A command that runs, or ran. Iterate over it for its output, piece by piece, to its end."""
 
-    def __init__(self, link: Link, sandbox: str, name: str) -> None:
+    def __init__(self, link: Link, sandbox: str, name: str, longest: float = LONGEST) -> None:
         self.sandbox = sandbox
         self.name = name
         self.state: ExecState | None = None
         """How it stood when it was last asked for."""
         self._link = link
+        self._longest = longest
         self._offset = 0
         self._read: list[ExecOutput] = []
 
     @classmethod
     async def start(cls, link: Link, asked: Exec) -> "Execution":
         """Start it. Raises `HerdError`: no such sandbox, one that has ended, or whatever its worker refuses."""
-        found = cls(link, asked.sandbox, asked.exec)
+        found = cls(link, asked.sandbox, asked.exec, asked.timeout_seconds + ENDING)
         try:
             found._take(await persist(link, asked, patience=START_PATIENCE))
         except asyncio.CancelledError:
@@ -75,14 +82,22 @@ class Execution:
         return found
 
     async def output(self) -> AsyncIterator[ExecOutput]:
-        """What it writes, in order, until it has ended and all that is kept was given."""
+        """What it writes, in order, until it has ended and all that is kept was given.
+
+        Raises `HerdError` (`refused`) if the sandbox's answers don't come to an end in its time.
+        """
+        progress = Progress(self._longest, longest=self._longest)
         while True:
             ready, self._read = self._read, []
             for piece in ready:
                 yield piece
-            if self.state is not None and self.state.complete:
+            if self._is_complete():
                 return
+            before = self._offset
             await self.look()
+            if not self._read and not self._is_complete():
+                await progress.made(self._offset - before)
+            progress.check()
 
     async def look(self, *, wait: float = 5.0) -> ExecState:
         """How it stands now, after `wait` seconds at the most. What it wrote is given by `output`."""
@@ -92,9 +107,11 @@ class Execution:
     async def now(self) -> AsyncIterator[ExecOutput]:
         """What it has written so far."""
         before = -1
-        while before < self._offset and not (self.state is not None and self.state.complete):
+        progress = Progress(NOW, longest=NOW)
+        while before < self._offset and not self._is_complete():
             before = self._offset
             await self.look(wait=0)
+            progress.check()
             ready, self._read = self._read, []
             for piece in ready:
                 yield piece
@@ -115,6 +132,9 @@ class Execution:
                     pass
         except TimeoutError:
             await self.kill("KILL")
+
+    def _is_complete(self) -> bool:
+        return self.state is not None and self.state.complete
 
     def _take(self, found: ExecState) -> ExecState:
         self.state = found

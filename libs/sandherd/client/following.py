@@ -6,10 +6,11 @@ history away the live part goes on, and `missing` says what could not be shown.
 """
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from sandherd.client.ending import Ending
 from sandherd.client.errors import HerdError, NotReachedError
@@ -20,6 +21,9 @@ from sandherd.client.sequencing import Event, Missing
 from sandherd.client.target import Target, entity_subjects
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
+
+_LONGEST: Final = 12
+"""The history is read again, or asked again when it does not answer, after so many looks at the latest."""
 
 
 class Following:
@@ -44,6 +48,8 @@ class Following:
         self._catch_at = 0.0
         self._began_at = self._look_at = 0.0
         self._quiet = True
+        self._read_again_at, self._read_again_after = 0.0, self._patience.look
+        self._silences = 0
         self._over = False
 
     @property
@@ -110,6 +116,7 @@ class Following:
             self._behind = True
             self._mender.reconnected()
         elif item is not None:
+            self._quiet = False
             await self._accept(item)
         if self._link.connected:
             await self._tend()
@@ -128,7 +135,6 @@ class Following:
     async def _accept(self, event: Event) -> None:
         if not self._target.concerns(event, self._mender.sandboxes):
             return
-        self._quiet = False
         await self._join_if_new(event)
         self._show(self._mender.order.offer(event))
 
@@ -164,6 +170,7 @@ class Following:
         for gap in self._mender.hopeless():
             self.missing.append(gap)
             self._show(self._mender.order.give_up(gap))
+            self._mender.went_on()
         if self._now() >= self._look_at:
             await self._look()
         await self._end_if_whole()
@@ -175,19 +182,34 @@ class Following:
             if self._ready:
                 return
         self._catching = None
-        if self._mender.silent:
-            self._behind, self._catch_at = True, self._now() + 10 * self._patience.retry
+        self._silences = self._silences + 1 if self._mender.silent else 0
+        if self._silences:
+            self._behind, self._catch_at = True, self._now() + self._silence_wait()
+
+    def _silence_wait(self) -> float:
+        """How long a history that does not answer is left alone: twice as long each time, with jitter."""
+        wait: float = 10 * self._patience.retry * 2 ** min(self._silences - 1, 16)
+        return min(_LONGEST * self._patience.look, wait) * random.uniform(0.5, 1)
 
     async def _look(self) -> None:
         """See whether it has ended without our hearing of it: the broker promises nothing to a live subscriber."""
         self._look_at = self._now() + self._patience.look
         state = await self._standing()
-        self._behind = self._behind or self._quiet
-        self._quiet = True
+        self._read_again_if_quiet()
         if state in TASK_ENDED or state in SANDBOX_ENDED:
             self._ending.notice()
         elif state is not None:
             self._ending.doubt()
+
+    def _read_again_if_quiet(self) -> None:
+        """Where nothing was heard since the last look, something may be lost: read the history, ever more seldom."""
+        if not self._quiet:
+            self._read_again_at, self._read_again_after = self._now(), self._patience.look
+        elif self._now() >= self._read_again_at:
+            self._behind = True
+            self._read_again_at = self._now() + self._read_again_after
+            self._read_again_after = min(_LONGEST * self._patience.look, 2 * self._read_again_after)
+        self._quiet = True
 
     async def _standing(self) -> str | None:
         try:

@@ -1,6 +1,6 @@
 """The herd, for programs: give it tasks, ask what is and what was, follow what happens."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -79,7 +79,7 @@ class Herd(Access, Approving, Subscribing):
         spec = what if isinstance(what, TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")
         await self.check(spec)
-        await self.connection.command(made(SubmitTask, task=name, spec=spec, submitted_by=by), name)
+        await self.connection.command(made(SubmitTask, task=name, spec=self.sealed(spec), submitted_by=by), name)
         return name
 
     async def cancel(self, task: str, *, reason: str = "", by: str | None = None) -> None:
@@ -87,10 +87,17 @@ class Herd(Access, Approving, Subscribing):
         name = checked_name(task, "task")
         await self.connection.command(made(CancelTask, task=name, reason=reason, cancelled_by=by), name)
 
-    async def retry(self, task: str, *, by: str | None = None, timeout: float = 30.0) -> TaskView:
-        """Try a task that has failed or was cancelled once more. Returns it as it stands when that is settled."""
+    async def retry(
+        self, task: str, *, secrets: Mapping[str, str] | None = None, by: str | None = None, timeout: float = 30.0
+    ) -> TaskView:
+        """Try a task that has failed or was cancelled once more. Returns it as it stands when that is settled.
+
+        `secrets` are new values of variables of its `secret_env`: all of them, once they are not stored any more.
+        """
         before = await self.task(task)
-        return await obeying.retried(self.connection, made(RetryTask, task=task, requested_by=by), before, timeout)
+        sealed = await self.sealed_values(secrets) if secrets else None
+        command = made(RetryTask, task=task, requested_by=by, sealed=sealed)
+        return await obeying.retried(self.connection, command, before, timeout)
 
     async def send(
         self, sandbox: str, text: str, *, message_type: Sayable = "user_message", expires_seconds: int = 3600

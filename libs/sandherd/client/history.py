@@ -10,7 +10,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskEvents, EventList
 
 PAGE: Final = 500
-_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.INTERNAL})
+_SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 Ask = Callable[[Any], Awaitable[Any]]
 
@@ -32,13 +32,19 @@ class History:
 
         Raises `SilentHistoryError`, or `HerdError` for a question that is refused.
         """
-        while True:
-            page = await self._page(request)
-            for stored in page.events:
-                yield heard.kept(stored)
-            if page.next_cursor is None or not page.events:
-                return
-            request = request.model_copy(update={"cursor": page.next_cursor})
+        following: AskEvents | None = request
+        while following is not None:
+            events, following = await self.page(following)
+            for event in events:
+                yield event
+
+    async def page(self, request: AskEvents) -> tuple[list[Event], AskEvents | None]:
+        """One page of events, and the request for the next page if there is one. Raises as `events`."""
+        page = await self._page(request)
+        events = [heard.kept(stored) for stored in page.events]
+        if page.next_cursor is None or not events:
+            return events, None
+        return events, request.model_copy(update={"cursor": page.next_cursor})
 
     async def within(self, gap: Missing) -> list[Event]:
         """What is kept of a gap."""

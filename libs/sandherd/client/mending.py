@@ -1,5 +1,6 @@
 """What a follower does about what it did not hear: whom it asks, how often, and when it goes on without."""
 
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +34,7 @@ class Patience:
     look: float = 5.0
     """Between two looks at whether it has ended without our hearing of it."""
     retry: float = 0.1
-    """Between two questions about the same gap; grows to ten times that."""
+    """Between two questions about the same gap; doubles, up to `look`."""
 
 
 class Mender:
@@ -52,6 +53,9 @@ class Mender:
         self._begun = fresh
         self._tries = 0
         self._noticed: dict[Missing, float] = {}
+        self._asked: set[Missing] = set()
+        self._held: dict[str, list[tuple[float, int]]] = {}
+        self._unread: deque[AskEvents] = deque()
         self._types: dict[str, set[str]] = {}
         self._own: set[str] = set()
 
@@ -110,8 +114,25 @@ class Mender:
     def gaps(self) -> list[Missing]:
         """What is missing now, with a note of since when."""
         gaps = self.order.gaps()
-        self._noticed = {gap: self._noticed.get(gap, self._now()) for gap in gaps}
+        self._note_held({gap.source for gap in gaps})
+        self._noticed = {gap: self._noticed.get(gap, self._since(gap)) for gap in gaps}
+        self._asked &= self._noticed.keys()
         return gaps
+
+    def _note_held(self, sources: set[str]) -> None:
+        """Remember when each source was first seen to go beyond a number, at most once in `retry` seconds."""
+        self._held = {source: marks for source, marks in self._held.items() if source in sources}
+        for source in sources:
+            marks = self._held.setdefault(source, [])
+            highest = self.order.highest_held(source)
+            late = not marks or self._now() - marks[-1][0] >= self._patience.retry
+            if late and (not marks or highest > marks[-1][1]):
+                marks.append((self._now(), highest))
+
+    def _since(self, gap: Missing) -> float:
+        """Since when numbers behind a gap are here: it has been missing as long, however many gaps come before it."""
+        marks = self._held.get(gap.source, [])
+        return next((at for at, highest in marks if gap.last is not None and highest > gap.last), self._now())
 
     def due(self) -> bool:
         """Whether it is time to ask for what is missing."""
@@ -119,7 +140,14 @@ class Mender:
 
     def hopeless(self) -> list[Missing]:
         """The gaps to go on without."""
-        return [gap for gap in self.gaps() if self.given_up_on(self._noticed[gap])]
+        return [
+            gap for gap in self.gaps() if (self.silent or gap in self._asked) and self.given_up_on(self._noticed[gap])
+        ]
+
+    def went_on(self) -> None:
+        """A gap was given up: what is missing behind it may be asked for at once."""
+        self._tries = 0
+        self.retry_at = self._now()
 
     def given_up_on(self, since: float) -> bool:
         """Whether something has been waited for long enough, as the history answers or not."""
@@ -131,9 +159,9 @@ class Mender:
         return self._now() - since > self._patience.gap
 
     def wait(self) -> None:
-        """Put off the next question, the longer the oftener it was asked."""
+        """Put off the next question, twice as long as the last time, and never longer than to the next look."""
         self._tries = self._tries + 1 if self._now() < self.retry_at + self._patience.look else 1
-        self.retry_at = self._now() + self._patience.retry * min(_SLOWEST, self._tries)
+        self.retry_at = self._now() + min(self._patience.look, self._patience.retry * 2 ** min(self._tries - 1, 16))
 
     async def fill(self) -> list[Event]:
         """Ask for every gap once. Returns what was found."""
@@ -142,6 +170,7 @@ class Mender:
         try:
             for gap in self.gaps():
                 found += await self._history.within(gap)
+                self._asked.add(gap)
         except SilentHistoryError:
             return found
         return found
@@ -165,11 +194,17 @@ class Mender:
     async def behind(self) -> AsyncGenerator[Event]:
         """Everything that may have been said unheard: all from the beginning at first, later what came since.
 
-        Ends early if the history falls silent; `silent` tells.
+        Ends early if the history falls silent; `silent` tells, and the next time goes on with the page that was not
+        answered: what was read is not read again.
         """
+        self._unread = self._unread or deque(self._questions())
         try:
-            for request in self._questions():
-                async for event in self._history.events(request):
+            while self._unread:
+                events, following = await self._history.page(self._unread[0])
+                self._unread.popleft()
+                if following is not None:
+                    self._unread.appendleft(following)
+                for event in events:
                     yield event
             self._begun = True
         except SilentHistoryError:

@@ -34,7 +34,7 @@ from sandherd.contracts.requests import (
 ViewT = TypeVar("ViewT", bound=BaseModel)
 Origin = Literal["live", "history"]
 
-_TRY_THE_OTHER: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.INTERNAL})
+_TRY_THE_OTHER: Final = frozenset({Code.NOT_FOUND, Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 REQUEUES: Final[dict[str, type[Requeue]]] = {
     request.answered_by: request for request in (RequeueSpawner, RequeueEventIngest, RequeueMessageRelay)
 }

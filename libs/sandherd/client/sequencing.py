@@ -3,6 +3,7 @@
 Nothing here waits or asks; `following` does that and decides by what stands here.
 """
 
+import heapq
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,11 +37,22 @@ class Missing:
 class _Source:
     next: int = 1
     held: dict[int, Event] = field(default_factory=dict)
+    highest: int = 0
+    numbers: list[int] = field(default_factory=list)
+    """A heap of what is held, and of numbers that were shown since: finding the lowest must not look at each."""
 
     def take(self, event: Event) -> list[Event]:
-        if event.sequence >= self.next:
-            self.held.setdefault(event.sequence, event)
+        if event.sequence >= self.next and event.sequence not in self.held:
+            self.held[event.sequence] = event
+            self.highest = max(self.highest, event.sequence)
+            heapq.heappush(self.numbers, event.sequence)
         return self.release()
+
+    def lowest(self) -> int:
+        """The lowest number that is held."""
+        while self.numbers[0] not in self.held:
+            heapq.heappop(self.numbers)
+        return self.numbers[0]
 
     def release(self) -> list[Event]:
         ready = []
@@ -73,8 +85,12 @@ class Sequencer:
     def gaps(self) -> list[Missing]:
         """What is waited for: the numbers between what was shown and what is held."""
         return [
-            Missing(name, source.next, min(source.held) - 1) for name, source in self._sources.items() if source.held
+            Missing(name, source.next, source.lowest() - 1) for name, source in self._sources.items() if source.held
         ]
+
+    def highest_held(self, source: str) -> int:
+        """The highest number of a source that is here, shown or not."""
+        return self._sources[source].highest
 
     def give_up(self, gap: Missing) -> list[Event]:
         """Go on without the numbers of this gap; what was held behind them may be shown."""

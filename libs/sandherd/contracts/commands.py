@@ -13,6 +13,7 @@ from sandherd.contracts.specs import (
     RelativePath,
     Retry,
     SandboxSpec,
+    Sealed,
     TaskSpec,
 )
 
@@ -92,6 +93,9 @@ class RetryTask(Command):
     type: ClassVar[str] = "spawner.retry_task"
     task: SafeName
     requested_by: Note | None = None
+    sealed: Sealed | None = Field(default=None, exclude_if=lambda sealed: sealed is None)
+    """New values of variables of its `secret_env`, encrypted for the spawner as in a spec; of all of them once they
+    are not stored any more (`secrets_until`). None: those that are stored."""
 
 
 class SandboxCommand(Command):

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from sandherd.contracts.model import Model
 
@@ -24,6 +24,7 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
     REFUSED = "refused"
+    BUSY = "busy"
     UNAVAILABLE = "unavailable"
     INTERNAL = "internal"
 
@@ -37,6 +38,8 @@ class Problem(Model):
     message: str
     field: str | None = None
     remedy: str | None = None
+    retry_after_seconds: float | None = Field(default=None, exclude_if=lambda seconds: seconds is None)
+    """With `busy`: how long to wait before asking again."""
 
 
 class ContractError(ValueError):

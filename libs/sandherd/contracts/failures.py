@@ -50,7 +50,7 @@ class ErrorType(StrEnum):
     STUCK = "stuck"
     """A call of the agent was in flight for too long."""
     FLOODING = "flooding"
-    """The sandbox said more than any has to say."""
+    """The sandbox published too much, or opened too many connections, and was cut off."""
     TOO_OLD = "too_old"
     """The sandbox was older than any may get."""
     EXPIRED = "expired"

@@ -17,6 +17,10 @@ _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 FLEET: Final = "fleet"
 """Stands where a project or entity name would, and means all of them. No project may have this name."""
 
+SANDBOX_PREFIX: Final = "sbx-"
+JOINER_SUFFIX: Final = "-join"
+"""How the reply subjects of a sandbox's bootstrap credential end."""
+
 SafeName = Annotated[str, StringConstraints(pattern=SAFE_NAME_PATTERN)]
 """A project, task or sandbox name: lower-case letters, digits and dashes, 1 to 63 characters."""
 
@@ -36,6 +40,19 @@ def safe_name(name: str, field: str = "name") -> str:
     """Return `name` unchanged if it may be one token of a subject; raise `UnsafeNameError` otherwise."""
     if not isinstance(name, str) or not _SAFE_NAME.fullmatch(name):
         raise UnsafeNameError(name, field)
+    return name
+
+
+def safe_sandbox(name: str) -> str:
+    """A sandbox's name that may stand in a credential. Raises `UnsafeNameError`.
+
+    It begins with `sbx-`, so that none reads a service's replies, and does not end with `-join`, so that no worker
+    reads the replies of another sandbox's joiner.
+    """
+    if not safe_name(name, "sandbox").removeprefix(SANDBOX_PREFIX) or not name.startswith(SANDBOX_PREFIX):
+        raise UnsafeNameError(name, "sandbox")
+    if name.endswith(JOINER_SUFFIX):
+        raise UnsafeNameError(name, "sandbox")
     return name
 
 

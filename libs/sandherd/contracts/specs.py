@@ -15,10 +15,17 @@ from sandherd.contracts.serving import AgentServer
 
 MAX_FILES_BYTES: Final = 128 * 1024
 """What the files given with a task may weigh together; larger ones are uploaded."""
+MAX_SEALED: Final = 512 * 1024
+"""How many characters sealed values of secrets may have."""
 MAX_DEPENDENCIES: Final = 64
 MOST_ATTEMPTS: Final = 20
 SHORTEST_SECRET: Final = 4
 """What is shorter can't be told from ordinary text."""
+MAX_SECRET_BYTES: Final = 16 * 1024
+"""What the value of a named secret may weigh."""
+STORED_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+SecretName = Annotated[str, StringConstraints(pattern=STORED_NAME_PATTERN)]
+"""The name of a secret that is stored for a project: letters, digits, `_` and `-`, 1 to 64 characters."""
 _DAY: Final = 86_400
 
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
@@ -26,6 +33,10 @@ RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pa
 
 Image = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$")]
 """The name of an image or a snapshot, with a tag or a digest."""
+
+
+Sealed = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]+=*$", max_length=MAX_SEALED)]
+"""Values of secrets, encrypted for the spawner: a NaCl sealed box of a JSON object, in base64."""
 
 
 class Limits(Model):
@@ -83,6 +94,14 @@ class SandboxSpec(Model):
     env: dict[EnvName, Argument] = Field(default_factory=dict)
     secret_env: frozenset[EnvName] = frozenset()
     """Names in `env` whose values are kept out of every event and output."""
+    sealed: Sealed | None = Field(default=None, exclude_if=lambda sealed: sealed is None)
+    """The values of all of `secret_env`, encrypted for the spawner (`secrets_key` of its catalogue); in `env` they are
+    empty then. None: they are in `env`."""
+    secrets: Annotated[dict[EnvName, SecretName], Field(max_length=64)] = Field(
+        default_factory=dict, exclude_if=lambda named: not named
+    )
+    """Variables whose values are named secrets of the project: the secret's name by the variable's. They are read anew
+    for each attempt, and treated like those of `secret_env`."""
     files: dict[RelativePath, str] = Field(default_factory=dict)
     """Text files put into the work tree before anything is started."""
     ttl_seconds: Annotated[int, Field(ge=1, le=30 * _DAY)] | None = None
@@ -109,6 +128,9 @@ class SandboxSpec(Model):
         missing = sorted(self.secret_env - self.env.keys())
         if missing:
             raise ValueError(f"secret_env names variables that env lacks: {', '.join(missing)}")
+        twice = sorted(self.secrets.keys() & self.env.keys())
+        if twice:
+            raise ValueError(f"secrets gives variables a value that env gives, too: {', '.join(twice)}")
         return self
 
 
@@ -163,7 +185,7 @@ class TaskSpec(SandboxSpec):
         if isinstance(self.harness, Offering):
             secrets = [self.env[name] for name in self.secret_env if len(self.env[name]) >= SHORTEST_SECRET]
             for name, server in self.harness.mcp_servers.items():
-                missing = sorted(server.secret_env - self.env.keys())
+                missing = sorted(server.secret_env - self.env.keys() - self.secrets.keys())
                 if missing:
                     raise ValueError(f"mcp_servers: {name} wants variables that env lacks: {', '.join(missing)}")
                 said = [server.command, *server.args, *server.env.values()]

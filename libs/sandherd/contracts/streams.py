@@ -50,7 +50,7 @@ class Consumer:
     service: Principal
     filters: tuple[str, ...]
     ack_wait: float = 10.0
-    max_ack_pending: int = 1000
+    max_ack_pending: int = 100_000  # what a flood brought is handed back to come later, unacknowledged meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,8 @@ class Bucket:
     readers: frozenset[Principal] = frozenset()
     ttl_markers: float | None = None
     max_bytes: int = 1024 * _MIB
+    erasable: bool = False
+    """Whether single messages may be deleted, so that the broker writes over their bytes."""
 
     @property
     def stream(self) -> str:
@@ -74,8 +76,13 @@ LIVE: Final = "sandherd.live"
 
 
 def live_subject(subject: str) -> str:
-    """Where what was stored on this subject is published again, inside the herd's account, for people to be told."""
+    """Where what was stored on this subject is published again, for people and services in other accounts."""
     return f"{LIVE}.{subject}"
+
+
+def stored_subject(live: str) -> str:
+    """The subject that was stored, of one that it was published again on."""
+    return live.removeprefix(f"{LIVE}.")
 
 
 MOST_WAITING: Final = 200
@@ -89,8 +96,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         told_live=True,
         max_age=7 * _DAY,
         max_bytes=8192 * _MIB,
-        # All sandboxes share it: whoever says much must not push out what others said and nobody has stored yet.
-        refuse_when_full=True,
+        refuse_when_full=True,  # all share it: whoever says much must not push out what others said
         duplicate_window=300.0,
     ),
     Stream(
@@ -107,8 +113,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
         subjects=(f"{PREFIX}.inbox.>",),
         says="Messages that wait for their sandbox.",
         max_age=7 * _DAY,
-        max_bytes=512 * _MIB,
-        # A subject is a sandbox: one that takes none must not take the room of the others.
+        max_bytes=512 * _MIB,  # a subject is a sandbox: one that takes none must not take the room of the others
         max_messages_per_subject=MOST_WAITING,
         refuse_when_full=True,
     ),
@@ -137,14 +142,19 @@ STREAMS: Final[tuple[Stream, ...]] = (
         max_age=30 * _DAY,
         max_bytes=1024 * _MIB,
     ),
+    Stream(
+        name="PROBE",
+        subjects=("sandherd.probe.*",),
+        says="Test writes, one for each who checks that the broker stores.",
+        max_age=_HOUR,
+        max_bytes=4 * _MIB,
+        max_messages_per_subject=1,
+    ),
 )
 
 CONSUMERS: Final[tuple[Consumer, ...]] = (
     Consumer(
-        name="spawner-commands",
-        stream="COMMANDS",
-        service=Principal.SPAWNER,
-        filters=(f"{PREFIX}.command.spawner.>",),
+        name="spawner-commands", stream="COMMANDS", service=Principal.SPAWNER, filters=(f"{PREFIX}.command.spawner.>",)
     ),
     Consumer(
         name="message-relay-commands",
@@ -175,7 +185,7 @@ CONSUMERS: Final[tuple[Consumer, ...]] = (
         stream="EVENTS",
         service=Principal.EVENT_INGEST,
         filters=(f"{PREFIX}.event.>",),
-        max_ack_pending=8000,
+        max_ack_pending=300_000,
     ),
 )
 
@@ -184,8 +194,7 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         name="tasks",
         says="Each task as it stands.",
         owners=frozenset({Principal.SPAWNER}),
-        # What an agent asked leave for outlives its sandbox as long as its task goes on.
-        readers=frozenset({Principal.MESSAGE_RELAY}),
+        readers=frozenset({Principal.MESSAGE_RELAY}),  # an approval outlives its sandbox as long as its task goes on
     ),
     Bucket(
         name="sandboxes",
@@ -212,6 +221,19 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         max_bytes=64 * _MIB,
     ),
     Bucket(
+        name="secrets",
+        says="Named secrets of projects, encrypted with keys of `secret_keys`.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
+        name="secret_keys",
+        says="The keys that secrets in records are encrypted with, each erased when its record needs it no more.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=64 * _MIB,
+        erasable=True,
+    ),
+    Bucket(
         name="monitor",
         says="The monitor's snapshot of the herd.",
         owners=frozenset({Principal.MONITOR}),
@@ -227,22 +249,37 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
 
 FOLLOWERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MONITOR: ("EVENTS",),
-    Principal.EVENT_INGEST: ("OUTPUT", "DEAD", "ARTIFACTS"),
 }
-"""Streams that a service reads from a place of its own, through short-lived consumers named `<service>-follow-…`."""
+"""Streams that a service reads from a sequence of its own: stored messages by direct reads, new ones by subscribing to
+where the stream publishes them again (`live_subject`). It has no consumer."""
+
+LISTENERS: Final[dict[Principal, tuple[str, ...]]] = {
+    Principal.MESSAGE_RELAY: ("EVENTS",),
+}
+"""Streams of which a service hears what is stored from now on, where the stream publishes it again."""
 
 LOOKUPS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
     Principal.SPAWNER: ("ARTIFACTS",),
-    Principal.EVENT_INGEST: ("EVENTS",),
+    Principal.EVENT_INGEST: ("EVENTS", "OUTPUT", "DEAD", "ARTIFACTS"),
 }
 """Streams of which a service reads single messages: what it said before it was started again, what it hands on in
 pieces, or how old what waits for it is."""
 
+ERASERS: Final[dict[Principal, tuple[str, ...]]] = {
+    Principal.SPAWNER: ("COMMANDS", "KV_secret_keys"),
+}
+"""Streams of which a service deletes single messages, and their bytes: commands with secrets, and keys."""
+
 ROOM_GIVERS: Final[dict[Principal, tuple[str, ...]]] = {
+    Principal.SPAWNER: ("EVENTS", "ARTIFACTS"),
+}
+"""Streams that a service purges, each time event-ingest asks and the request passes its checks."""
+
+ROOM_ASKERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.EVENT_INGEST: ("EVENTS", "ARTIFACTS"),
 }
-"""Streams out of which a service takes the oldest before they refuse; it sees how far each durable consumer is."""
+"""Streams whose durable consumers a service looks at, to know what may be purged."""
 
 BY_CONSUMER: Final = {consumer.name: consumer for consumer in CONSUMERS}
 BY_STREAM: Final = {stream.name: stream for stream in STREAMS}

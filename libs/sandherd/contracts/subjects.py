@@ -19,6 +19,8 @@ _P = Principal
 _PEOPLE: Final = frozenset({_P.CLIENT, _P.OPERATOR})
 _SERVICES: Final = frozenset({_P.SPAWNER, _P.EVENT_INGEST, _P.MONITOR, _P.MESSAGE_RELAY})
 _READERS: Final = _PEOPLE | {_P.SUBSCRIBER}
+_REQUEUERS: Final = frozenset({_P.EVENT_INGEST, _P.MESSAGE_RELAY})
+"""Services that requeue dead letters, beside the spawner."""
 _LISTENERS: Final = _SERVICES | _READERS
 
 
@@ -98,6 +100,9 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "upload", _PEOPLE, "Put this into a sandbox."),
     _request(_P.SPAWNER, "download", _PEOPLE, "Give me this out of a sandbox."),
     _request(_P.SPAWNER, "download_chunk", _PEOPLE, "The next piece of that, please."),
+    _request(_P.SPAWNER, "set_secret", _PEOPLE, "Store this value under a name, for this project's tasks."),
+    _request(_P.SPAWNER, "secrets", _PEOPLE, "Which named secrets are there?"),
+    _request(_P.SPAWNER, "delete_secret", _PEOPLE, "Delete this named secret."),
     _request(_P.SPAWNER, "agent_server", _PEOPLE, "Where is the agent server of this sandbox?"),
     _request(_P.EVENT_INGEST, "events", _READERS, "Which events are kept?"),
     _request(_P.EVENT_INGEST, "trajectory", _PEOPLE, "What did this agent do?"),
@@ -113,6 +118,11 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
     _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
     _request(_P.MESSAGE_RELAY, "requeue", frozenset({_P.OPERATOR}), "Try this dead letter again."),
+    _request(_P.SPAWNER, "create_consumer", frozenset({_P.EVENT_INGEST}), "Create the consumer of a subscription."),
+    _request(_P.SPAWNER, "delete_consumer", frozenset({_P.EVENT_INGEST}), "Delete the consumer of a subscription."),
+    _request(_P.SPAWNER, "purge_events", frozenset({_P.EVENT_INGEST}), "Remove events that all are done with."),
+    _request(_P.SPAWNER, "purge_artifacts", frozenset({_P.EVENT_INGEST}), "Remove the oldest artifacts of a sandbox."),
+    _request(_P.SPAWNER, "delete_dead", _REQUEUERS, "Delete a dead letter that was handled."),
     *(_request(service, "examine", _PEOPLE, "How are you?") for service in sorted(_SERVICES)),
     Subject(
         name="request.spawner.credential",

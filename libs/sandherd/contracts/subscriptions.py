@@ -14,8 +14,11 @@ STREAM: Final = "EVENTS"
 DOMAIN: Final = "herd"
 """The JetStream domain that subscribers name to their client: in their own account there are no streams, and JetStream
 would tell them so itself."""
-GIVER: Final = Principal.EVENT_INGEST
-"""Who makes them, for whoever asks: nobody else may."""
+GIVER: Final = Principal.SPAWNER
+"""Who creates them, when event-ingest asks. No other service may send the broker a consumer's configuration: it
+could name a subject to deliver to, and so publish there with the broker's rights."""
+SUBSCRIPTIONS_OF: Final = Principal.EVENT_INGEST
+"""Who answers for them, and looks them up."""
 PLACES: Final = range(1, 17)
 """How many a project may have at the very most; the setting `subscriptions_per_project` allows as many or fewer."""
 

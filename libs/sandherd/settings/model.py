@@ -15,6 +15,7 @@ from sandherd.settings.daytona import DaytonaSettings
 from sandherd.settings.docker import DockerSettings
 from sandherd.settings.fields import BrokerAddress, Env, Limit, Names, Positive, RuntimeName
 from sandherd.settings.kubernetes import KubernetesSettings
+from sandherd.settings.network import NetworkSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 
 
@@ -24,7 +25,7 @@ def default_home() -> Path:
     return Path(data) / "sandherd"
 
 
-class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettings, BaseModel):
+class Settings(NetworkSettings, DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettings, BaseModel):
     """The settings of every part; each uses what it needs. Times are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -82,6 +83,9 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
     """The memory of a sandbox whose limits are not given."""
     sandbox_cores: Annotated[float | None, Env("SANDBOX_CPU"), Field(ge=0.05, le=256)] = None
     """The cores of a sandbox whose limits do not name any; nothing: as many as its runtime gives."""
+    sandbox_disk_mb: Annotated[int, Env("SANDHERD_SANDBOX_DISK_MB"), Field(ge=0, le=16_777_216)] = 0
+    """The size of the file system that each sandbox of the process runtime has to itself, in MiB; 0: the disk of
+    sandboxes is not limited, which `sandherd runtimes` shows. Only a spawner that is root can make one."""
     caps: Annotated[Limits, Env("SANDHERD_CAPS")] = Limits(
         memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
     )
@@ -100,15 +104,24 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
     """The largest archive of a failed attempt's work tree that is kept for the next attempt; 0 keeps none."""
     orphan_grace: Annotated[Positive, Env("SANDHERD_ORPHAN_GRACE")] = 60
     """How long after it was found an orphan is removed."""
-    isolation: Annotated[Literal["auto", "bubblewrap", "none"], Env("SANDHERD_ISOLATION")] = "auto"
-    """How the process runtime isolates: `auto` goes without, with a warning, where the kernel forbids bubblewrap;
-    `bubblewrap` refuses instead."""
+    isolation: Annotated[Literal["auto", "bubblewrap", "weak", "none"], Env("SANDHERD_ISOLATION")] = "auto"
+    """How the process runtime isolates. Where the host can't isolate sandboxes, `auto` refuses to start any,
+    `bubblewrap` also refuses to start the spawner, and `weak` starts them with what isolation there is, with a warning
+    each time. `none` is for tests."""
+    sandbox_uid_first: Annotated[int, Env("SANDHERD_SANDBOX_UID_FIRST"), Field(ge=1000, le=2_147_000_000)] = (
+        1_879_048_192
+    )
+    """The first host uid and gid for sandboxes of the process runtime, where the spawner is root."""
+    sandbox_uid_count: Annotated[int, Env("SANDHERD_SANDBOX_UID_COUNT"), Field(ge=16, le=1_000_000)] = 65_536
+    """How many host uids are reserved for sandboxes, from the first one on; each sandbox has one of its own."""
     stop_grace: Annotated[Positive, Env("SANDHERD_STOP_GRACE")] = 10
     """How long a sandbox may take to stop by itself."""
     spawn_timeout: Annotated[Positive, Env("SANDHERD_SPAWN_TIMEOUT")] = 60
     """How long a sandbox may take until its worker speaks."""
     keep_ended: Annotated[Positive, Env("SANDHERD_KEEP_ENDED")] = 86_400
     """How long ended tasks and sandboxes stay in the live buckets."""
+    keep_secrets: Annotated[Annotated[float, Field(ge=0)], Env("SANDHERD_KEEP_SECRETS")] = 3600
+    """How long secrets of a task that failed or was cancelled stay stored, encrypted, for a retry; 0: not at all."""
     worker_credential_life: Annotated[Positive, Env("SANDHERD_WORKER_CREDENTIAL_LIFE")] = 3600
     """How long a worker's credential is good; it is renewed at half of that."""
     heartbeat_interval: Annotated[Positive, Env("HEARTBEAT_INTERVAL")] = 30
@@ -124,6 +137,19 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
     """A sandbox whose agent has ended, and that got no message for so long, is finished."""
     flood_mb: Annotated[int, Env("SANDHERD_FLOOD_MB"), Field(ge=1)] = 256
     """A sandbox that says more than so many MiB within a minute floods the stream that all share, and is ended."""
+    flood_messages: Annotated[int, Env("SANDHERD_FLOOD_MESSAGES"), Field(ge=1000)] = 1000
+    """The messages per second that a sandbox may publish for long; what it publishes beyond that is handled later, and
+    a sandbox that is 10 seconds' worth ahead of it is cut off. Sandherd's worker stays below 800."""
+    flood_project_messages: Annotated[int, Env("SANDHERD_FLOOD_PROJECT_MESSAGES"), Field(ge=1000)] = 10_000
+    """The same for all sandboxes of a project together; the one that publishes most is cut off."""
+    person_connections: Annotated[int, Env("SANDHERD_PERSON_CONNECTIONS"), Field(ge=1)] = 100
+    """How many connections may be open with one person's credential; further ones are closed."""
+    dead_letters_per_minute: Annotated[int, Env("SANDHERD_DEAD_LETTERS_PER_MINUTE"), Field(ge=1)] = 60
+    """How many dead letters of one sandbox are stored within a minute; further ones are only counted."""
+    open_approvals: Annotated[int, Env("SANDHERD_OPEN_APPROVALS"), Field(ge=1)] = 100
+    """How many approvals of one sandbox may wait for an answer; further ones are denied at once."""
+    project_messages: Annotated[int, Env("SANDHERD_PROJECT_MESSAGES"), Field(ge=1)] = 2000
+    """How many messages may wait for the sandboxes of one project; further ones are rejected."""
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
     """The greatest age of a sandbox."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5
@@ -135,6 +161,15 @@ class Settings(DockerSettings, DaytonaSettings, KubernetesSettings, RemoteSettin
 
     ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
     """How many events are stored in one transaction at the most."""
+
+    requests_at_once: Annotated[int, Env("SANDHERD_REQUESTS_AT_ONCE"), Field(ge=1)] = 2
+    """How many requests of one project a replica of event-ingest answers from the history at once; at most 4."""
+    requests_waiting: Annotated[int, Env("SANDHERD_REQUESTS_WAITING"), Field(ge=1)] = 256
+    """How many requests of one project may wait at a service, in each lane; further ones are answered with `busy`."""
+    request_seconds: Annotated[Positive, Env("SANDHERD_REQUEST_SECONDS")] = 60
+    """How many seconds a minute a replica of event-ingest works on the requests of one project; then `busy`."""
+    request_rows: Annotated[int, Env("SANDHERD_REQUEST_ROWS"), Field(ge=1)] = 1_000_000
+    """How many rows a minute it gives to one project; then `busy`."""
 
     subscriptions_per_project: Annotated[
         int, Env("SANDHERD_SUBSCRIPTIONS_PER_PROJECT"), Field(ge=0, le=len(PLACES))

@@ -13,6 +13,7 @@ from typing import Any, Self
 import nats.errors
 from nats.js import JetStreamContext
 
+from sandherd.bus.account_names import api_of
 from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.connection import Identity as Voice
 from sandherd.bus.identity import (
@@ -27,16 +28,18 @@ from sandherd.bus.identity import (
     credentials_text,
     write_secret,
 )
-from sandherd.bus.identity.holding import Holding
+from sandherd.bus.identity.capacity import Capacity
+from sandherd.bus.identity.credential_files import CredentialFiles
+from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import ProvisionError, provision
-from sandherd.bus.setting_up import INBOX, PROVISIONER
+from sandherd.bus.setup_permissions import INBOX, PROVISIONER
 from sandherd.bus.together import together
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack import cluster
 from sandherd.stack.child import Child, ChildFailedError
-from sandherd.stack.nats import Membership, NatsServer
+from sandherd.stack.nats import Membership, NatsServer, own_capacity
 
 DEFAULT_PROJECT = "default"
 
@@ -48,11 +51,22 @@ class Broker:
     """
 
     def __init__(
-        self, home: Path, *, port: int = 0, linked: bool = True, size: int | None = None, ports: Sequence[int] = ()
+        self,
+        home: Path,
+        *,
+        port: int = 0,
+        linked: bool = True,
+        size: int | None = None,
+        ports: Sequence[int] = (),
+        capacity: Capacity | None = None,
     ) -> None:
-        """`size` is how many servers; without it as many as the herd was made with. Raises `SizeError`."""
+        """`size` is how many servers; without it as many as the herd was made with. Raises `SizeError`.
+
+        `capacity` is how many connections each takes; without it what this process's limit of open files allows.
+        """
         self.home = home
-        self.identity = Identity(home / "identity")
+        self.capacity = capacity or own_capacity()
+        self.identity = Identity(home / "identity", self.capacity)
         self.size = cluster.size_for(home, size)
         self._directories = cluster.directories(home, self.size)
         self._ports = [*(ports or [port]), *[0] * self.size]
@@ -86,6 +100,16 @@ class Broker:
         """The credential with which servers are asked how they are."""
         return self.identity.root / cluster.WATCHER
 
+    @property
+    def probe(self) -> Path:
+        """The credential that writes the probe of `store_guard`."""
+        return self.identity.root / cluster.PROBE
+
+    @property
+    def probed(self) -> tuple[str, Path, Path]:
+        """What `StoreGuard.keep` is given: the address and its two credentials."""
+        return self.url, self.watcher, self.probe
+
     def initialise(self) -> None:
         """Make keys, tokens and credentials that are not there yet, and bring them up to this version's rights."""
         self.identity.create(int(time.time()))
@@ -96,13 +120,22 @@ class Broker:
         password = ""
         if self.size > 1:
             password = cluster.route_password(self.identity.root / "routes.password")
-            write_secret(self.watcher, Registrar(self.identity).mint_watcher())
+        write_secret(self.watcher, Registrar(self.identity).mint_watcher())
+        write_secret(self.probe, Registrar(self.identity).mint_probe())
         places = zip(self._directories, cluster.memberships(self.size, password), self._ports, strict=False)
         self.servers = [self._server(directory, membership, port) for directory, membership, port in places]
 
     def _server(self, directory: Path, membership: Membership | None, port: int) -> NatsServer:
         log = self.home / "logs" / f"{directory.name}.log"
-        return NatsServer(directory, self._tokens, port=port, log=log, linked=self._linked, membership=membership)
+        return NatsServer(
+            directory,
+            self._tokens,
+            port=port,
+            log=log,
+            linked=self._linked,
+            membership=membership,
+            capacity=self.capacity,
+        )
 
     def _tokens(self) -> BrokerTokens:
         held = cluster.newest_token(self._directories, self.identity.root_key("sandboxes").public)
@@ -145,14 +178,11 @@ class Broker:
 
     @asynccontextmanager
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:
-        """JetStream with every right to it, by a credential that is gone afterwards."""
-        path = self.home / "creds" / f"{PROVISIONER}.creds"
-        write_secret(path, Registrar(self.identity).mint_provisioner())
-        try:
-            async with self._open(path, PROVISIONER, INBOX) as bus:
-                yield bus.js
-        finally:
-            path.unlink()
+        """The whole JetStream API, with a credential that is accepted for a minute and is in no file."""
+        token, seed = parts_of(Registrar(self.identity).mint_stream_admin())
+        voice = Voice.renewing(lambda: token, seed)
+        async with Bus.open(self.url, name=PROVISIONER, identity=voice, inbox=INBOX, patience=20) as bus:
+            yield bus.js
 
     def credentials(
         self, principal: Principal, *, project: str = DEFAULT_PROJECT, sandbox: str = "", life: float = 3600
@@ -164,7 +194,8 @@ class Broker:
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)
-        return Holding(self.identity, lambda name: self.home / "creds" / f"{name}.creds").keep(principal, project)
+        files = CredentialFiles(self.identity, lambda name: self.home / "creds" / f"{name}.creds")
+        return files.keep(principal, project)
 
     def bus(
         self, principal: Principal, *, project: str = DEFAULT_PROJECT, sandbox: str = "", **options: Any
@@ -172,6 +203,8 @@ class Broker:
         """A connection as this principal; `options` go to `Bus.open`."""
         path = self.credentials(principal, project=project, sandbox=sandbox)
         who = bearer(path.read_text())
+        if principal in SERVICES:
+            options = {"api": api_of(principal)} | options
         return self._open(path, who.name, who.inbox, **options)
 
     def settings(self, principal: Principal, *, project: str = DEFAULT_PROJECT, **values: Any) -> Settings:

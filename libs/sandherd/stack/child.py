@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from sandherd.private_files import open_log
+
 _POLL: Final = 0.01
 _PR_SET_PDEATHSIG: Final = 1
+_UMASK: Final = 0o077
+"""Whatever ours is: what a process of ours writes is its own, and it can read it again."""
 
 
 class ChildFailedError(Exception):
@@ -20,13 +24,15 @@ class ChildFailedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What is started. `user` is the system user it runs as, if not ours; `linked` ends it when its starter dies."""
+    """What is started. `user` and `group` are whom it runs as, if not us; `linked` ends it when its starter dies."""
 
     arguments: Sequence[str]
     log: Path
     environment: Mapping[str, str] | None = None
     directory: Path | None = None
-    user: str | None = None
+    umask: int = _UMASK
+    user: int | None = None
+    group: int | None = None
     linked: bool = True
 
 
@@ -60,8 +66,7 @@ class Child:
         """Start it, with its output appended to the log."""
         if self.alive:
             raise RuntimeError(f"{self.command.arguments[0]} runs already")
-        self.command.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.command.log.open("ab") as log:
+        with os.fdopen(open_log(self.command.log), "ab") as log:
             self._process = _start(self.command, log)
         self.started()
 
@@ -141,18 +146,13 @@ def _start(command: Command, log: IO[bytes]) -> subprocess.Popen[bytes]:
         env=dict(command.environment) if command.environment is not None else None,
         cwd=command.directory,
         user=command.user,
-        group=_group_of(command.user) if command.user else None,
-        extra_groups=[] if command.user else None,
+        group=command.group,
+        extra_groups=None if command.user is None else [],
+        umask=command.umask,
         # A group of its own: an interrupt typed at a terminal is ours to pass on, in order.
         process_group=0,
         preexec_fn=_die_with_parent if command.linked else None,  # noqa: PLW1509  # it makes one system call
     )
-
-
-def _group_of(user: str) -> int:
-    import pwd
-
-    return pwd.getpwnam(user).pw_gid
 
 
 def _die_with_parent() -> None:

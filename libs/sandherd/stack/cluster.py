@@ -13,14 +13,15 @@ from nats.aio.msg import Msg
 from sandherd.bus.connection import Bus, BusError
 from sandherd.bus.connection import Identity as Voice
 from sandherd.bus.identity import write_secret
-from sandherd.bus.identity.claims import HEALTH, WATCHER_INBOX
 from sandherd.bus.identity.keys import read_claims
+from sandherd.bus.setup_permissions import HEALTH, WATCHER_INBOX
 from sandherd.stack.child import Child, ChildFailedError
 from sandherd.stack.nats import CLUSTER, Membership, quiet_ports
 
 SIZES: Final = (1, 3)
 """One server, or as many as may lose one and still agree."""
 WATCHER: Final = "watcher.creds"
+PROBE: Final = "probe.creds"
 _ANSWER: Final = 1.0
 _AGAIN: Final = 0.2
 _ELECTION: Final = 60.0

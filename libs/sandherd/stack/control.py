@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sandherd.private_files import open_log
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
 from sandherd.stack.home import (
@@ -164,7 +165,7 @@ def _surroundings(home: Home, config: Path | None = None) -> dict[str, str]:
 
 def _start_supervisor(home: Home, config: Path | None, servers: int) -> ProcessRecord:
     home.make()
-    with (home.logs / "supervisor.log").open("ab") as log:
+    with os.fdopen(open_log(home.logs / "supervisor.log"), "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "sandherd.stack.supervisor", str(home.path), str(servers)],
             stdin=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandherd.bus.identity import write_secret
+from sandherd.private_files import make_directory
 
 STOP_SECONDS: Final = 60.0
 """How long ending the parts of a stack in order may take, beside its sandboxes."""
@@ -55,7 +56,7 @@ class Home:
     def make(self) -> None:
         """Make the directories that every stack has."""
         for directory in (self.path, self.logs, self.run, self.sandboxes):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(directory)
 
 
 class Phase(StrEnum):
@@ -81,6 +82,8 @@ class ProcessRecord(BaseModel):
     mark: str
     restarts: int = 0
     http: str | None = None
+    problem: str | None = None
+    """Which exhausted resource ended the process before this one, and when."""
 
     @property
     def alive(self) -> bool:
@@ -157,9 +160,9 @@ def mark_of(pid: int) -> str | None:
     return None if fields[0] in {"Z", "X"} else f"{boot}/{fields[19]}"
 
 
-def record_of(pid: int, *, restarts: int = 0, http: str | None = None) -> ProcessRecord:
+def record_of(pid: int, *, restarts: int = 0, http: str | None = None, problem: str | None = None) -> ProcessRecord:
     """A running process, to be written down."""
-    return ProcessRecord(pid=pid, mark=mark_of(pid) or "ended", restarts=restarts, http=http)
+    return ProcessRecord(pid=pid, mark=mark_of(pid) or "ended", restarts=restarts, http=http, problem=problem)
 
 
 def ourselves() -> ProcessRecord:

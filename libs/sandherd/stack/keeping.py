@@ -3,9 +3,11 @@
 import asyncio
 import time
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from sandherd.stack.child import Child, ChildFailedError
+from sandherd.stack.process_exit import begin, exit_cause
 from sandherd.telemetry import logs
 
 FIRST_WAIT: Final = 0.1
@@ -35,12 +37,17 @@ def wait_before_start(failures: int) -> float:
 
 
 class Keeper:
-    """Starts a part again whenever it ends. `restarts` counts how often that was."""
+    """Starts a part again whenever it ends. `restarts` counts how often that was.
+
+    `problem` is the exhausted resource that ended it last, with the time; None if it never ended for want of one.
+    """
 
     def __init__(self, name: str, part: Part) -> None:
         self.name = name
         self.part = part
         self.restarts = 0
+        self.problem: str | None = None
+        self._life = begin(part.child.command.log)
         self._failures = 0
         self._started = time.monotonic()
 
@@ -54,14 +61,20 @@ class Keeper:
 
     def _judge_life(self, now: float) -> None:
         self._failures = 0 if now - self._started > LIVED else self._failures + 1
-        _log.warning("ended", process=self.name, status=self.part.child.status, failures=self._failures)
+        child = self.part.child
+        cause = exit_cause(self._life, child.status, child.command.log)
+        if cause:
+            self.problem = f"ended at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC: {cause}"
+        _log.warning("ended", process=self.name, status=child.status, failures=self._failures, cause=cause)
 
     async def _start_again(self) -> None:
         self.restarts += 1
         self._started = time.monotonic()
+        self._life = begin(self.part.child.command.log)
         try:
             await self.part.start()
             _log.info("started again", process=self.name, pid=self.part.child.pid, restarts=self.restarts)
-        except ChildFailedError as error:
-            # It is tried again, later and later; meanwhile `status` shows that it does not live.
+        except (ChildFailedError, OSError) as error:
+            # It is tried again, later and later; meanwhile `status` shows that it does not live. A full disk also
+            # refuses what we write for it: that must not end the care for it.
             _log.error("did not start", process=self.name, error=str(error))

@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandherd.bus.identity import Identity
 from sandherd.stack.cluster import WATCHER, ask_health, is_broker, server_name
 from sandherd.stack.home import Home, ProcessRecord, StackRecord
 from sandherd.stack.readiness import ask_ready
+from sandherd.stack.resources import measure_shortage
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartStatus:
     """One process of the stack. `detail` is what its `/readyz` says.
 
-    Database and broker are ready while they run; of several servers, one that has caught up with the others.
+    The database is ready while it runs and has room; a server of the broker also has to store, and to have caught up
+    with the others.
     """
 
     name: str
@@ -29,14 +31,22 @@ class PartStatus:
 async def look_at_all(home: Home, record: StackRecord) -> tuple[PartStatus, ...]:
     """Each part as it stands now."""
     health = await _health(home, record)
-    return tuple(await asyncio.gather(*(_look_at(name, each, health) for name, each in record.processes.items())))
+    parts = await asyncio.gather(*(_look_at(name, each, health) for name, each in record.processes.items()))
+    return tuple(_with_shortage(home, part) for part in parts)
+
+
+def _with_shortage(home: Home, part: PartStatus) -> PartStatus:
+    """Broker and database with what they lack to store anything: they run all the same."""
+    stores = part.name == "postgres" or is_broker(part.name)
+    short = measure_shortage(part.name, home.path / part.name, part.pid) if stores else None
+    return replace(part, ready=False, detail=short[1]) if short else part
 
 
 async def _health(home: Home, record: StackRecord) -> dict[str, str]:
-    """What the servers of a cluster say of themselves; nothing of one that is alone, which is well while it runs."""
+    """What the servers say of themselves: whether they have caught up with one another, and whether they store."""
     servers = [name for name in record.processes if is_broker(name)]
     watcher = Identity(home.path / "identity").root / WATCHER
-    if len(servers) < 2 or record.nats_url is None:
+    if record.nats_url is None or not watcher.exists():
         return {}
     found = await ask_health(record.nats_url, watcher, len(servers))
     return {name: found.get(server_name(name), "does not answer") for name in servers}
@@ -52,6 +62,8 @@ async def _look_at(name: str, process: ProcessRecord, health: Mapping[str, str])
         detail = health.get(name, "ok")
         # Broker and database have no HTTP side; a service that has none yet is not ready.
         ready, detail = detail == "ok" and (name == "postgres" or is_broker(name)), "" if detail == "ok" else detail
+    if process.problem:
+        detail = "; ".join(filter(None, (detail, process.problem)))
     return PartStatus(
         name=name,
         pid=process.pid if running else None,

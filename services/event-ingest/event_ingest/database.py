@@ -1,9 +1,10 @@
 """The history's database: it may be away, and comes back by itself."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
@@ -24,6 +25,12 @@ WRITE_TIMEOUT: Final = 8.0
 """Under the consumer's `ack_wait`: what takes longer is delivered again anyway."""
 READ_TIMEOUT: Final = 4.0
 """Under what an asker waits."""
+LIGHT: Final = 4
+"""Connections for requests that read a page."""
+HEAVY: Final = 2
+"""Connections for requests that may read all of a sandbox or a project."""
+_ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
+"""A request may keep one core busy, and not several."""
 CALLED: Final = "sandherd event-ingest"
 """What its connections are called in the database, with the last migration that it knows behind it."""
 _CONNECT_TIMEOUT: Final = 3.0
@@ -72,16 +79,16 @@ def fault_of(error: Exception) -> Fault | None:
 
 
 class Database:
-    """Pools for writing, for questions and for looking after it: a heavy question never holds up an event."""
+    """Pools for writing, for light and for heavy requests and for looking after it: no kind holds up another."""
 
-    def __init__(self, url: str, prepare: Prepare, *, knows: int = 0, writers: int = 3, readers: int = 4) -> None:
-        """For so many connections of each kind. `prepare` asks something at every look, and keeps the schema ready.
+    def __init__(self, url: str, prepare: Prepare, *, knows: int = 0, writers: int = 3) -> None:
+        """For so many writing connections. `prepare` asks something at every look, and keeps the schema ready.
 
         `knows` is the number of the last migration of this version.
         """
         self._url = url
         self._prepare = prepare
-        self._sizes = writers, readers
+        self._writers = writers
         self._called = f"{CALLED} {knows}"
         self._problem: str | None = "not looked at yet"
         self._back = asyncio.Event()
@@ -89,6 +96,7 @@ class Database:
         self._poked = asyncio.Event()
         self._write: Pool
         self._read: Pool
+        self._heavy: Pool
         self._watch: Pool
 
     def problem(self) -> str | None:
@@ -127,10 +135,13 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Connection]:
-        """A connection to ask with. Raises `ContractError` (`unavailable`) when the database is away or too slow."""
+    async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
+        """A connection to ask with; `heavy` ones are few and apart, for requests that read much.
+
+        Raises `ContractError` (`unavailable`) when the database is away or too slow.
+        """
         try:
-            async with self._connection(lambda: self._read) as connection:
+            async with self._connection(lambda: self._heavy if heavy else self._read) as connection:
                 yield connection
         except asyncpg.QueryCanceledError as error:
             raise ContractError(
@@ -191,15 +202,15 @@ class Database:
 
     @asynccontextmanager
     async def _pools(self) -> AsyncIterator[None]:
-        writers, readers = self._sizes
         async with (
-            self._pool(writers, WRITE_TIMEOUT) as self._write,
-            self._pool(readers, READ_TIMEOUT) as self._read,
+            self._pool(self._writers, WRITE_TIMEOUT) as self._write,
+            self._pool(LIGHT, READ_TIMEOUT, _ONE_CORE) as self._read,
+            self._pool(HEAVY, READ_TIMEOUT, _ONE_CORE) as self._heavy,
             self._pool(1, WRITE_TIMEOUT) as self._watch,
         ):
             yield
 
-    def _pool(self, size: int, timeout: float) -> Pool:
+    def _pool(self, size: int, timeout: float, settings: Mapping[str, str] = MappingProxyType({})) -> Pool:
         return asyncpg.create_pool(
             self._url,
             min_size=0,
@@ -215,6 +226,7 @@ class Database:
                 "timezone": "UTC",
                 # What is acknowledged to the broker is on disk, whatever the server is set to.
                 "synchronous_commit": "on",
+                **settings,
             },
         )
 

@@ -19,13 +19,13 @@ from event_ingest.answers.records import answer_sandboxes, answer_tasks
 from event_ingest.answers.subscribing import Subscriptions
 from event_ingest.answers.trajectory import answer_trajectory
 from event_ingest.clearing import Clearing
-from event_ingest.database import Connection, Database
+from event_ingest.database import HEAVY, LIGHT, Connection, Database
 from event_ingest.examining import look_at_migrations
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.measuring import Measures
 from event_ingest.migrating import read_migrations
 from event_ingest.schema import Schema
-from sandherd.bus.service import Asked, Service, serve
+from sandherd.bus.service import Asked, Lane, Service, serve
 from sandherd.contracts.requests import (
     AskApprovals,
     AskAudit,
@@ -46,6 +46,11 @@ from sandherd.settings import Settings
 
 IN_FLIGHT: Final = 2
 """Batches at a time: one is read while another is being stored."""
+
+HEAVY_LANE: Final = Lane(name="heavy history", at_once=HEAVY, per_project=1, cancels=True, budgeted=True)
+"""What may read all of a sandbox or a project."""
+STREAMS_LANE: Final = Lane(name="streams", at_once=4, per_project=2, cancels=True, budgeted=True)
+"""What is read from the broker."""
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 Question = Callable[[Connection, Any, str, int], Awaitable[AnswerT]]
@@ -71,20 +76,28 @@ def compose(settings: Settings) -> Service:
 
 
 def _answer_from_history(service: Service, database: Database) -> None:
-    questions: dict[type[Request[Any]], Question[Any]] = {
+    light: dict[type[Request[Any]], Question[Any]] = {
         AskEvents: answer_events,
-        AskTrajectory: answer_trajectory,
         PastTasks: answer_tasks,
         PastSandboxes: answer_sandboxes,
         AskApprovals: answer_approvals,
     }
-    for request, question in questions.items():
-        service.answer(request, _asking(service, database, question))
+    lane = _light_lane(service.settings)
+    for request, question in light.items():
+        service.answer(request, _asking(service, database, question), lane=lane)
+    service.answer(AskTrajectory, _asking(service, database, answer_trajectory, heavy=True), lane=HEAVY_LANE)
 
 
-def _asking(service: Service, database: Database, question: Question[AnswerT]) -> Callable[[Any], Awaitable[AnswerT]]:
+def _light_lane(settings: Settings) -> Lane:
+    per_project = min(LIGHT, settings.requests_at_once)
+    return Lane(name="history", at_once=LIGHT, per_project=per_project, cancels=True, budgeted=True)
+
+
+def _asking(
+    service: Service, database: Database, question: Question[AnswerT], *, heavy: bool = False
+) -> Callable[[Any], Awaitable[AnswerT]]:
     async def answer(asked: Asked[Any]) -> AnswerT:
-        async with database.reading() as connection:
+        async with database.reading(heavy=heavy) as connection:
             return await question(connection, asked.request, asked.project, _room(service))
 
     return answer
@@ -100,9 +113,9 @@ def _answer_from_streams(service: Service, database: Database) -> None:
     async def dead(asked: Asked[AskDead]) -> BaseModel:
         return await answer_dead(service.bus, asked.request, asked.project, _room(service))
 
-    service.answer(AskAudit, audit)
-    service.answer(AskOutput, output)
-    service.answer(AskDead, dead)
+    service.answer(AskAudit, audit, lane=HEAVY_LANE)
+    service.answer(AskOutput, output, lane=STREAMS_LANE)
+    service.answer(AskDead, dead, lane=STREAMS_LANE)
 
 
 def _answer_subscribers(service: Service) -> None:

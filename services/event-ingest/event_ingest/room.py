@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from sandherd.bus.fullness import Fill
+from sandherd.bus.purge_limits import GOAL, LEAST_PIECES
+
+__all__ = ["GOAL", "LEAST_PIECES", "MARK", "STEPS", "is_near", "next_cut", "to_keep"]
 
 MARK: Final = 0.75
 """From here on room is given. What is above it is for those who speak while room is being given."""
-GOAL: Final = 0.5
-"""Room is given until a stream is no fuller than this: the newest half stays for whoever reads it again."""
 STEPS: Final = 16
 """The oldest go in so many steps, because messages are of many sizes: no more than needed goes."""
-LEAST_PIECES: Final = 512
-"""Who keeps no more pieces of artifacts than this, 128 MiB of full ones, has to give up none."""
 
 
 def is_near(fill: Fill) -> bool:

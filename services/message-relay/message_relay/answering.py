@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
 from message_relay.approvals import Approvals, Held
-from message_relay.asked import Ref, asked_of
+from message_relay.asked import Asked, Ref, asked_of
 from message_relay.judging import Refusal, answered, inheriting, is_decided_by, refusal, taken_over, withdrawn
 from message_relay.outliving import Outliving
 from message_relay.saying import Saying
-from message_relay.wording import message_of, requested
+from message_relay.wording import message_of, rejected, requested
 from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry
 from sandherd.contracts.commands import AnswerApproval
 from sandherd.contracts.delivery import InboxMessage
@@ -29,7 +29,8 @@ _log: Final = logs.get("approvals")
 class Answering:
     """Takes in questions, and decides them by answers."""
 
-    def __init__(self, approvals: Approvals, outliving: Outliving, saying: Saying) -> None:
+    def __init__(self, approvals: Approvals, outliving: Outliving, saying: Saying, most_open: int = 100) -> None:
+        self._most_open = most_open
         self._approvals = approvals
         self._outliving = outliving
         self._saying = saying
@@ -42,6 +43,9 @@ class Answering:
         """
         event = cast("Envelope[AgentApprovalRequested]", read_event(delivery.subject, delivery.data))
         asked = asked_of(event, delivery.at, await self._outliving.whose(event.project, event.subject))
+        if await self._is_one_too_many(asked):
+            await self._saying.say_rejected(asked, rejected(asked, self._most_open), datetime.now(UTC))
+            return DONE
         held = await self._approvals.write(asked, None)
         held = held or await self._approvals.load(asked.project, asked.sandbox, asked.approval_id)
         if held is None:
@@ -51,6 +55,12 @@ class Answering:
             return DONE
         await self._saying.say_asked(held.asked, requested(held.asked), datetime.now(UTC))
         return DONE if await self._succeed(held) else _AT_ONCE
+
+    async def _is_one_too_many(self, asked: Asked) -> bool:
+        """Whether it is new, and its sandbox has as many open approvals as it may have."""
+        if self._approvals.open_in(asked.project, asked.sandbox) < self._most_open:
+            return False
+        return await self._approvals.load(asked.project, asked.sandbox, asked.approval_id) is None
 
     async def withdraw(self, delivery: Delivery) -> Outcome:
         """An agent waits for leave no more. Raises `ContractError` for what breaks the contract."""

@@ -5,6 +5,7 @@ to the one before.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -59,6 +60,20 @@ class Approvals:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._open: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def open_in(self, project: str, sandbox: str) -> int:
+        """How many approvals of this sandbox wait for an answer, by what was last read or written here."""
+        return len(self._open.get((project, sandbox), ()))
+
+    def _note(self, subject: str, asked: Asked) -> None:
+        key = asked.project, asked.sandbox
+        if asked.decision is None:
+            self._open[key].add(subject)
+        elif key in self._open:
+            self._open[key].discard(subject)
+            if not self._open[key]:
+                del self._open[key]
 
     async def load(self, project: str, sandbox: str, approval_id: str) -> Held | None:
         """An approval, or None."""
@@ -67,7 +82,10 @@ class Approvals:
     async def at(self, subject: str) -> Held | None:
         """The approval on a subject of the bucket, or None."""
         found = await self._read(subject, Asked)
-        return None if found is None else Held(found.value, found.revision)
+        if found is None:
+            return None
+        self._note(subject, found.value)
+        return Held(found.value, found.revision)
 
     async def latest(self, project: str, ref: Ref, before: Ref | None = None) -> Held | None:
         """The approval that has taken the place of this one, or itself if none has; or the last before that one."""
@@ -84,7 +102,10 @@ class Approvals:
         subject = _subject_of(asked.project, asked.sandbox, asked.approval_id)
         passing = asked.said and not asked.waits
         revision = await self._write(subject, asked, over.revision if over else 0, passing=passing)
-        return None if revision is None else Held(asked, revision)
+        if revision is None:
+            return None
+        self._note(subject, asked)
+        return Held(asked, revision)
 
     async def subjects(self) -> list[str]:
         """Where all of them are."""

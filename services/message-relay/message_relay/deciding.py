@@ -147,3 +147,8 @@ def rejection(message: InboxMessage, reason: str, code: str | None = None) -> Me
 def too_many(sandbox: str) -> str:
     """Why a sandbox gets no further message for now, for people to read."""
     return f"{MOST_WAITING} messages already wait for sandbox {sandbox}; send it again when it has taken some"
+
+
+def too_many_of_project(project: str, most: int) -> str:
+    """The same for all sandboxes of a project together."""
+    return f"{most} messages already wait for sandboxes of project {project}; send it again when they have taken some"

@@ -17,6 +17,7 @@ from message_relay.pumping import Pump
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.bus.together import end
+from sandherd.contracts.streams import live_subject, stored_subject
 from sandherd.contracts.subjects import PREFIX
 from sandherd.telemetry import logs
 
@@ -155,7 +156,7 @@ class Delivering:
         """Let these events wake the sandbox they are about; unless `start`, only one that is attended to already."""
 
         async def heard(msg: Msg) -> None:
-            _, _, _, said_project, said_sandbox, *_ = msg.subject.split(".")
+            _, _, _, said_project, said_sandbox, *_ = stored_subject(msg.subject).split(".")
             if start or (said_project, said_sandbox) in self._woken:
                 self.wake((said_project, said_sandbox))
 
@@ -167,7 +168,7 @@ class Delivering:
         """Let these events wake those of their project for whom an answer waits that the next attempt may ask for."""
 
         async def heard(msg: Msg) -> None:
-            project = msg.subject.split(".")[3]
+            project = stored_subject(msg.subject).split(".")[3]
             for key in self._expecting:
                 if key[0] == project:
                     self.wake(key)
@@ -177,7 +178,8 @@ class Delivering:
 
     @asynccontextmanager
     async def _subscribed(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
-        subscription = await self._bus.client.subscribe(subject, cb=heard)
+        # Its own account hears nothing of others' events: the stream publishes there again what it has stored.
+        subscription = await self._bus.client.subscribe(live_subject(subject), cb=heard)
         try:
             yield
         finally:

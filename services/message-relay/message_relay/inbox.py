@@ -1,5 +1,6 @@
 """The INBOX stream: all that waits, and the only state there is. A message is in it until its end has been said."""
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -17,6 +18,7 @@ from sandherd.contracts.subjects import INBOX, Principal, dead_subject
 from sandherd.telemetry import logs
 
 STREAM: Final = "INBOX"
+_COUNTED_FOR: Final = 1.0
 _log: Final = logs.get("inbox")
 
 Key = tuple[str, str]
@@ -36,6 +38,8 @@ class Inbox:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._counted: dict[str, tuple[int, float]] = {}
+        """For each project how many messages wait, and until when that is taken for true."""
 
     async def put(self, message: InboxMessage) -> bool:
         """Keep a message. False if this very message was kept already, within the broker's window."""
@@ -67,6 +71,16 @@ class Inbox:
             await self._bus.js.delete_msg(STREAM, number)
         except nats.js.errors.APIError as error:
             _log.info("was removed already", number=number, error=error.description)
+
+    async def waiting_in(self, project: str) -> int:
+        """How many messages wait for all sandboxes of a project; known anew every second."""
+        counted, until = self._counted.get(project, (0, 0.0))
+        if time.monotonic() >= until:
+            subject = INBOX.pattern({"project": project})
+            state = (await self._bus.js.stream_info(STREAM, subjects_filter=subject)).state
+            counted, until = sum((state.subjects or {}).values()), time.monotonic() + _COUNTED_FOR
+        self._counted[project] = counted + 1, until
+        return counted
 
     async def waiting_sandboxes(self) -> list[Key]:
         """Everyone for whom something waits."""

@@ -84,7 +84,14 @@ class Relay:
 
     @cached_property
     def _taking(self) -> Taking:
-        return Taking(self._service.bus, self._inbox, self._saying, self._answering, self._delivering.wake)
+        return Taking(
+            self._service.bus,
+            self._inbox,
+            self._saying,
+            self._answering,
+            self._delivering.wake,
+            most_of_project=self._service.settings.project_messages,
+        )
 
     @cached_property
     def _approvals(self) -> Approvals:
@@ -92,7 +99,7 @@ class Relay:
 
     @cached_property
     def _answering(self) -> Answering:
-        return Answering(self._approvals, self._outliving, self._saying)
+        return Answering(self._approvals, self._outliving, self._saying, self._service.settings.open_approvals)
 
     @cached_property
     def _outliving(self) -> Outliving:

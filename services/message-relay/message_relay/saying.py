@@ -94,6 +94,11 @@ class Saying:
         await self._bus.publish_event(approval_event(asked, BEGUN, data, now))
         self._meters.count("sandherd_approvals_total", state="requested")
 
+    async def say_rejected(self, asked: Asked, data: EventData, now: datetime) -> None:
+        """Publish that nobody will be asked, until the broker has it. It is the only event of its approval."""
+        await self._bus.publish_event(approval_event(asked, BEGUN, data, now))
+        self._meters.count("sandherd_approvals_total", state="rejected")
+
     async def say_decided(self, asked: Asked, decision: Decision) -> None:
         """Say what became of it, until the broker has it. What was answered before it was asked, was so at once."""
         at = max(decision.at, asked.asked_at)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, cast
 
 from message_relay.answering import Answering
-from message_relay.deciding import accepted, ended, may_say, passed_on, queued, rejection, too_many
+from message_relay.deciding import accepted, ended, may_say, passed_on, queued, rejection, too_many, too_many_of_project
 from message_relay.inbox import Inbox, Key
 from message_relay.records import recorded_of
 from message_relay.saying import BEGUN, Saying
@@ -27,8 +27,16 @@ class Taking:
     """Handles the relay's commands; `wake` is told for whom something new waits."""
 
     def __init__(
-        self, bus: Bus, inbox: Inbox, saying: Saying, answering: Answering, wake: Callable[[Key], None]
+        self,
+        bus: Bus,
+        inbox: Inbox,
+        saying: Saying,
+        answering: Answering,
+        wake: Callable[[Key], None],
+        *,
+        most_of_project: int = 2000,
     ) -> None:
+        self._most_of_project = most_of_project
         self._bus = bus
         self._inbox = inbox
         self._saying = saying
@@ -78,11 +86,16 @@ class Taking:
         gone = ended(message.sandbox, await recorded_of(self._bus, message.project, message.sandbox))
         if gone is not None and first_time:
             return await self._reject(message, gone.reason)
+        if first_time and await self._inbox.waiting_in(message.project) >= self._most_of_project:
+            full = too_many_of_project(message.project, self._most_of_project)
+            return await self._reject(message, full, Code.REFUSED)
         try:
             new = await self._inbox.put(message)
         except SubjectFullError:
             # One that comes again may be among those that wait: nothing is said of it before it is known.
-            return await self._reject(message, too_many(message.sandbox)) if first_time else _WHEN_THERE_IS_ROOM
+            if not first_time:
+                return _WHEN_THERE_IS_ROOM
+            return await self._reject(message, too_many(message.sandbox), Code.REFUSED)
         if not new and first_time:
             return DONE  # another command said the same message; its own handling says what becomes of it
         return await self._wait(message)

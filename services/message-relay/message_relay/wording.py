@@ -7,6 +7,7 @@ from message_relay.judging import LONGEST_WAIT, is_decided_by
 from sandherd.contracts.commands import AnswerApproval
 from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
 from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import ApprovalDenied, ApprovalExpired, ApprovalGranted, ApprovalRequested
 from sandherd.contracts.states import ApprovalState
@@ -22,6 +23,12 @@ def requested(asked: Asked) -> ApprovalRequested:
         on_timeout=asked.on_timeout,
         asked_in=asked.asked_in,
     )
+
+
+def rejected(asked: Asked, most: int) -> ApprovalDenied:
+    """The event that nobody is asked, as too many approvals of its sandbox are open already."""
+    reason = f"{most} approvals of {asked.sandbox} are open already; ask again when some are answered"
+    return ApprovalDenied(approval_id=asked.approval_id, by="message-relay", reason=reason, code=Code.REFUSED)
 
 
 def decided(approval_id: str, decision: Decision) -> EventData:

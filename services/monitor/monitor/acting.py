@@ -118,6 +118,13 @@ def _found(state: Watched, finding: Finding, now: datetime) -> Found:
     """The event that says what was found."""
     age, limit = finding.age(now), finding.limit
     if finding.rule is Rule.FLOODING:
-        return MonitorFloodFound(rule=finding.rule, age_seconds=age, limit_seconds=limit, said_bytes=state.said_bytes)
+        return MonitorFloodFound(
+            rule=finding.rule,
+            age_seconds=age,
+            limit_seconds=limit,
+            said_bytes=state.said_bytes,
+            said_messages=state.said_messages,
+            said_junk=state.said_junk,
+        )
     model = MonitorDeadFound if finding.rule is Rule.DEAD else MonitorIdleFound
     return model(rule=finding.rule, age_seconds=age, limit_seconds=limit)

@@ -91,8 +91,12 @@ def _agent(state: Watched, seen: Seen) -> Watched:
 def _said(state: Watched, seen: Seen) -> dict[str, Any]:
     """How much it said: summed up over a spell, and then anew."""
     if state.said_since is None or (seen.at - state.said_since).total_seconds() >= SPELL:
-        return {"said_since": seen.at, "said_bytes": seen.size}
-    return {"said_bytes": state.said_bytes + seen.size}
+        return {"said_since": seen.at, "said_bytes": seen.size, "said_messages": 1, "said_junk": int(seen.junk)}
+    return {
+        "said_bytes": state.said_bytes + seen.size,
+        "said_messages": state.said_messages + 1,
+        "said_junk": state.said_junk + seen.junk,
+    }
 
 
 def _calls(state: Watched, seen: Seen, opens: str | None, closes: str | None) -> Watched:

@@ -5,6 +5,7 @@ from typing import Final
 from monitor.acting import Acting
 from monitor.following import Follower
 from monitor.rules import Limits
+from monitor.state import SPELL
 from monitor.watch import Watch
 from sandherd.bus.lease import Lease
 from sandherd.bus.publishing import Speaker
@@ -14,6 +15,8 @@ from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 
 LEASE: Final = "monitor.watch"
+JUNK_PER_DEAD_LETTER: Final = 5
+"""A sandbox is ended when it has published so many times more junk than dead letters are stored of it."""
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -25,6 +28,8 @@ def limits_of(settings: Settings) -> Limits:
         finished_after=settings.finished_after,
         max_age=settings.max_age,
         flood_bytes=settings.flood_mb * 1024 * 1024,
+        flood_messages=round(settings.flood_messages * SPELL),
+        flood_junk=settings.dead_letters_per_minute * JUNK_PER_DEAD_LETTER,
         loop_repeats=settings.loop_repeats,
         steering_cooldown=settings.steering_cooldown,
     )
@@ -50,7 +55,7 @@ async def _watch_while_held(service: Service, lease: Lease) -> None:
     while True:
         service.health.add("watch", lambda: None)
         await lease.wait_held()
-        follower = Follower(service.bus, f"monitor-follow-{service.instance}")
+        follower = Follower(service.bus)
         service.health.add("watch", follower.problem)
         acting = Acting(service.bus, speaker)
         watch = Watch(service.bus, lease, limits, acting=acting, follower=follower, meters=service.meters)

@@ -13,6 +13,8 @@ DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"
 OVER: Final = frozenset({"task.retry_scheduled", "task.failed", "task.cancelled"})
 """An attempt is over by the spawner's word, whatever its agent does. They are read as said of its sandbox."""
 
+_SMALLEST: Final = 100
+"""An envelope has more bytes than this, whatever it holds."""
 _ALWAYS: Final = frozenset(
     {
         "agent.heartbeat",
@@ -46,14 +48,20 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> Seen | Non
         return _over(subject, document, number, at)
     if event_type.partition(".")[0] not in DOMAINS:
         return None
+    size = len(document)
     if event_type not in READ:
-        return Seen(project, entity, event_type, number, at, size=len(document))
+        return Seen(project, entity, event_type, number, at, size=size, junk=_is_junk(document))
     try:
         event = read_event(subject, document)
     except ContractError:
-        return Seen(project, entity, event_type, number, at, size=len(document))
+        return Seen(project, entity, event_type, number, at, size=size, junk=True)
     about = event.data, event.id, event.taskid, event.traceparent
-    return Seen(project, entity, event_type, number, at, *about, size=len(document))
+    return Seen(project, entity, event_type, number, at, *about, size=size)
+
+
+def _is_junk(document: bytes) -> bool:
+    """Whether this can't be an event, without reading it: no object, or one too small for an envelope."""
+    return len(document) < _SMALLEST or document[:1] != b"{" or document[-1:] != b"}"
 
 
 def _over(subject: str, document: bytes, number: int, at: datetime) -> Seen | None:

@@ -35,6 +35,10 @@ class Limits:
     """How much a sandbox may say in a spell."""
     loop_repeats: int
     steering_cooldown: float
+    flood_messages: int = 60_000
+    """The messages that a sandbox may publish in a spell."""
+    flood_junk: int = 300
+    """How many of them may be no events."""
     repeat_after: float = 60.0
     """How long the spawner has before a sandbox that still lives is reported to it once more."""
 
@@ -114,10 +118,19 @@ def idle(state: Watched, now: datetime, limits: Limits) -> Finding | None:
 
 def flooding(state: Watched, now: datetime, limits: Limits) -> Finding | None:
     """It says more than any has to say: all share one stream, and it takes their room. What is over is let be."""
-    if state.said_since is None or state.said_bytes <= limits.flood_bytes:
+    if state.said_since is None or not _too_much(state, limits):
         return None
     over = (now - state.said_since).total_seconds() > 2 * SPELL
     return None if over else Finding(Rule.FLOODING, state.said_since, SPELL)
+
+
+def _too_much(state: Watched, limits: Limits) -> bool:
+    """Whether bytes, messages or junk of the last spell exceed their limit."""
+    return (
+        state.said_bytes > limits.flood_bytes
+        or state.said_messages > limits.flood_messages
+        or state.said_junk > limits.flood_junk
+    )
 
 
 Judge = Callable[[Watched, datetime, Limits], Finding | None]

@@ -40,6 +40,8 @@ class Seen:
     traceparent: str | None = None
     size: int = 0
     """Of the whole event, in bytes."""
+    junk: bool = False
+    """Whether it is no event at all, whatever its subject says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,10 @@ class Watched:
     said_since: datetime | None = None
     said_bytes: int = 0
     """How much its worker said in the last spell, and when that began."""
+    said_messages: int = 0
+    """In how many messages that was."""
+    said_junk: int = 0
+    """How many of them were no events."""
     finished_at: datetime | None = None
     linger: float = 0.0
     """How long it was asked to stay after its agent has ended, in seconds."""

@@ -15,7 +15,7 @@ from monitor.herd import Herd
 from monitor.keeping import Keeping
 from monitor.reading import read
 from monitor.records import recorded_of
-from monitor.rules import Finding, Limits, judge, stands
+from monitor.rules import Finding, Limits, flooding, judge, stands
 from monitor.state import Key, Watched
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import Delivery
@@ -101,14 +101,18 @@ class Watch:
             self._herd.position, self._read_at = event.stream_sequence, event.at
 
     def _is_urgent(self, state: Watched) -> bool:
-        """Whether the guardian may have something to say now, and not only at the next tick."""
-        return guardian.outcome(state, self._limits) is not None or guardian.looping(state, self._limits) is not None
+        """Whether there may be something to do now, and not only at the next tick."""
+        told = guardian.outcome(state, self._limits) is not None or guardian.looping(state, self._limits) is not None
+        return told or flooding(state, state.last_sign_at, self._limits) is not None
 
     async def _act_on_touched(self) -> None:
         if not self._caught_up or self._read_at is None:
             return
         for key in list(self._touched):
             await self._guard(key, self._read_at)
+            if self._watching_since is not None:
+                async with self._turn:
+                    await self._judge(key, self._read_at, self._watching_since)
 
     # --- judging -----------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """What is asked of the spawner durably, one thing after the other for each task and each sandbox."""
 
+from nacl.public import PrivateKey
+
 from sandherd.bus.consuming import Dead, Delivery, Outcome, Retry
 from sandherd.contracts.commands import CancelTask, Command, RetryTask, SandboxCommand, SubmitTask
 from sandherd.contracts.envelope import Envelope
@@ -7,8 +9,9 @@ from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.reading import read_command
 from sandherd.telemetry import spans
 from sandherd.telemetry.traces import span
-from spawner.records.store import StoreUnavailableError
+from spawner.records.unavailable import StoreUnavailableError
 from spawner.sandboxes.commands import SandboxCommands
+from spawner.sealed_commands import unsealed
 from spawner.tasks.commands import TaskCommands
 from spawner.turns import Turns
 
@@ -16,14 +19,16 @@ from spawner.turns import Turns
 class Commands:
     """The handler of `spawner-commands`."""
 
-    def __init__(self, tasks: TaskCommands, sandboxes: SandboxCommands) -> None:
+    def __init__(self, tasks: TaskCommands, sandboxes: SandboxCommands, sealing: PrivateKey) -> None:
+        """`sealing` opens the secrets that clients have sealed."""
+        self._sealing = sealing
         self._tasks = tasks
         self._sandboxes = sandboxes
         self._turns = Turns()
 
     async def handle(self, delivery: Delivery) -> Outcome:
         """One command, to its end. What the buckets can't take now is tried again."""
-        command = read_command(delivery.subject, delivery.data)
+        command = unsealed(read_command(delivery.subject, delivery.data), self._sealing)
         async with self._turns.of(_subject_of(command)):
             with span(spans.HANDLE, command.traceparent, _told(command)):
                 try:

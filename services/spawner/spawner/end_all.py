@@ -24,6 +24,8 @@ async def end_all(runtime: Runtime, grace: float) -> list[str]:
     """End all sandboxes, each with so many seconds to end by itself. Returns those that did not end."""
     found = [seen.unit for seen in await runtime.find_all()]
     ended = await asyncio.gather(*(_end(runtime, sandbox, grace) for sandbox in found))
+    for sandbox in await runtime.find_kept():
+        await runtime.leave(sandbox)
     return [sandbox for sandbox, over in zip(found, ended, strict=True) if not over]
 
 
@@ -41,7 +43,7 @@ async def _end(runtime: Runtime, sandbox: str, grace: float) -> bool:
 async def run(settings: Settings) -> int:
     """Open the runtimes, end everything in them, and return the exit status. Raises `RuntimeFailedError`."""
     left = []
-    for runtime in await open_runtimes(settings):
+    for runtime in await open_runtimes(settings, starts=False):
         try:
             left += await end_all(runtime, settings.stop_grace)
         finally:

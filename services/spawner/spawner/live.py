@@ -10,10 +10,12 @@ from sandherd.contracts.requests import SandboxView, TaskView
 from sandherd.contracts.states import TransitionRefusedError
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
+from spawner.named_secrets.store import SecretStore
 from spawner.pool.record import WarmRecord
 from spawner.records.index import Index
 from spawner.records.record import Record
 from spawner.records.store import Held, Store
+from spawner.records.vault import Vault
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.counting import count
@@ -33,16 +35,19 @@ def utc_now() -> datetime:
 class Live:
     """Tasks and sandboxes as they stand. Every change of state goes through here, and none that the table forbids."""
 
-    def __init__(self, bus: Bus, meters: Meters, clock: Clock = utc_now) -> None:
+    def __init__(self, bus: Bus, meters: Meters, clock: Clock = utc_now, vault: Vault | None = None) -> None:
+        """`vault` is for the secrets of tasks and sandboxes: without it none of them may have any."""
         self._bus = bus
+        self.vault = vault
         self.now = clock
         self.meters = meters
         self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
-        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard, partial(count, meters, clock))
+        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.heard, partial(count, meters, clock), vault=vault)
         self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.heard)
-        self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard, tell_sandbox)
+        self.secrets = SecretStore(bus, clock, vault)
+        self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard, tell_sandbox, vault=vault)
 
     async def change_task(
         self, key: str, decide: Callable[[TaskRecord], TaskRecord], *, publish: bool = True

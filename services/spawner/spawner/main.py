@@ -15,20 +15,25 @@ from sandherd.bus.identity import Minter, SpawnerKeys
 from sandherd.bus.identity.revoking import Revoker
 from sandherd.bus.lease import Lease
 from sandherd.bus.service import Asked, Service, serve
+from sandherd.bus.stream_admin import StreamAdmin
+from sandherd.bus.table_consumers import create_consumers
 from sandherd.bus.together import together
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import PartKind, Request
 from sandherd.contracts.subjects import Principal
+from sandherd.sealed_secrets import private_key, public_text
 from sandherd.settings import Settings
 from spawner.access.answers import make_answers
 from spawner.commands import Commands
 from spawner.core import Core, OpenRuntimes, Options
 from spawner.live import Clock, Live, utc_now
+from spawner.named_secrets.answers import SecretAnswers
 from spawner.parts import ANSWERED, Parts, make_parts
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
 from spawner.reachable import reach
+from spawner.records.vault import Vault, herd_key
 from spawner.resolving import Menu
 from spawner.runtimes.choosing import open_runtimes
 from spawner.runtimes.contract import Runtime, able
@@ -37,6 +42,7 @@ from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.commands import SandboxCommands
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.facts import Rules
+from spawner.sandboxes.flood_guard import FloodGuard, limits_of
 from spawner.sandboxes.keeper import Keeper
 from spawner.sandboxes.kept import Kept
 from spawner.sandboxes.measuring import Measures
@@ -73,6 +79,7 @@ class Spawner:
         self._ready = asyncio.Event()
         self._parts: Parts
         self._live: Live | None = None
+        self._guard: FloodGuard | None = None
         service.health.add("records", self._problem)
 
     async def command(self, delivery: Delivery) -> Outcome:
@@ -82,6 +89,10 @@ class Spawner:
     async def agent(self, delivery: Delivery) -> Outcome:
         """Handle what an agent says."""
         return await (await self._when_ready()).agent(delivery)
+
+    def is_moot(self, delivery: Delivery) -> bool:
+        """Whether an agent's event is of a sandbox that was cut off."""
+        return self._guard is not None and self._guard.was_cut_off(delivery)
 
     def answering(self, request: type[Request[Any]]) -> Answerer:
         """What answers this kind of request."""
@@ -94,6 +105,7 @@ class Spawner:
     async def run(self) -> None:
         """Open the runtime, take the leases, and do what is due. Raises what keeps it from that."""
         bus = self._service.bus
+        await create_consumers(bus)
         async with AsyncExitStack() as stack:
             runtimes = await self._open_runtimes(stack)
             self._service.examining.add(PartKind.RUNTIME, partial(reach, runtimes))
@@ -104,7 +116,9 @@ class Spawner:
             for runtime in runtimes.values():
                 runtime.on_exit(core.keeper.wake_unit)
             self._open_for_questions(core)
+            guard = self._guard = FloodGuard(core.live, core.lease, revoker, core.keeper, limits_of(self._settings))
             await together(
+                guard.run(self._settings.nats_url, self._keys.connections_credentials),
                 core.live.task_index.follow(bus),
                 core.live.sandbox_index.follow(bus),
                 core.live.pool_index.follow(bus),
@@ -113,7 +127,8 @@ class Spawner:
             )
 
     def _core(self, runtimes: Mapping[str, Runtime], revoker: Revoker) -> Core:
-        live, lease = Live(self._service.bus, self._service.meters, self._options.clock), self._lease(SWEEP_LEASE)
+        bus, vault = self._service.bus, Vault(self._service.bus, herd_key(self._keys.worker.seed))
+        live, lease = Live(bus, self._service.meters, self._options.clock, vault), self._lease(SWEEP_LEASE)
         minter = Minter(self._keys)
         steps = make_steps(
             live,
@@ -123,27 +138,32 @@ class Spawner:
             revoker=revoker,
             plans=Plans.of(self._settings, os.environ),
             rules=self._rules(),
-            settled=settling(self._service.bus),
+            settled=settling(bus),
         )
         menu, queue = Menu.of(self._settings, able(runtimes)), follow(live, self._settings)
-        admission = Admission(self._service.bus, live, queue.room.lacking)
+        admission = Admission(bus, live, queue.room.lacking)
         pool, keeper = Pool(live, menu), Keeper(live, lease, steps)
         return Core(live, lease, minter, runtimes, menu, queue, admission, pool, keeper)
 
     def _open_for_questions(self, core: Core) -> None:
         bus, live, menu = self._service.bus, core.live, core.menu
+        sealing = private_key(self._keys.worker.seed)
         self._parts = make_parts(
             commands=Commands(
-                TaskCommands(bus, live, menu),
+                TaskCommands(bus, live, menu, sealing),
                 SandboxCommands(
                     bus, live, runtimes=core.runtimes, menu=menu, admission=core.admission, claim=core.pool.claim
                 ),
+                sealing,
             ),
             agents=Agents(live),
             credentials=Credentials(live, core.minter, self._settings.worker_credential_life),
             questions=Questions(live, core.queue),
             pruning=Pruning(live, core.runtimes, self._ward(core), core.keeper.wake),
-            others=make_answers(bus, live, self._settings, menu, core.runtimes),
+            secrets=SecretAnswers(live, sealing),
+            others=make_answers(
+                bus, live, self._settings, menu=menu, runtimes=core.runtimes, secrets_key=public_text(sealing)
+            ),
         )
         self._live = live
         self._ready.set()
@@ -231,9 +251,10 @@ def compose(
     options = Options(runtimes or partial(open_runtimes, worker=worker), clock, lease_seconds)
     spawner = Spawner(service, SpawnerKeys.read(settings.identity_dir), options)
     service.consume(COMMANDS, spawner.command, concurrency=AT_ONCE)
-    service.consume(AGENTS, spawner.agent, concurrency=AT_ONCE)
+    service.consume(AGENTS, spawner.agent, concurrency=AT_ONCE, skip=spawner.is_moot)
     for request, at_once in ANSWERED.items():
         service.answer(request, spawner.answering(request), at_once=at_once)
+    StreamAdmin(service).register()
     service.requeues({"COMMANDS": spawner.command, "EVENTS": spawner.agent})
     service.background("spawner", spawner.run)
     return service

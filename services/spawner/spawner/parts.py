@@ -6,16 +6,26 @@ from typing import Any, Final
 
 from sandherd.bus.answering import Answerer
 from sandherd.bus.consuming import Delivery, Outcome
-from sandherd.contracts.requests import AskCredential, LiveSandboxes, LiveTasks, Prune, Request
+from sandherd.contracts.requests import (
+    AskCredential,
+    DeleteSecret,
+    ListSecrets,
+    LiveSandboxes,
+    LiveTasks,
+    Prune,
+    Request,
+    SetSecret,
+)
 from spawner.access import answers as access
 from spawner.commands import Commands
+from spawner.named_secrets.answers import SecretAnswers
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.pruning import Pruning
 from spawner.tasks.agents import Agents
 from spawner.tasks.questions import Questions
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
-    **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune), 1),
+    **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune, SetSecret, ListSecrets, DeleteSecret), 1),
     **access.ANSWERED,
 }
 """What the spawner is asked, and how many of each are answered at once; as soon as its parts are there."""
@@ -37,6 +47,7 @@ def make_parts(
     credentials: Credentials,
     questions: Questions,
     pruning: Pruning,
+    secrets: SecretAnswers,
     others: Mapping[type[Request[Any]], Answerer],
 ) -> Parts:
     """Who handles what. `others` are the answers of the access room."""
@@ -48,6 +59,9 @@ def make_parts(
             LiveTasks: questions.tasks,
             LiveSandboxes: questions.sandboxes,
             Prune: pruning.prune,
+            SetSecret: secrets.set_secret,
+            ListSecrets: secrets.list_secrets,
+            DeleteSecret: secrets.delete_secret,
             **others,
         },
     )

@@ -35,6 +35,8 @@ class Menu:
     defaults: Limits
     caps: Limits
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    keep_secrets: float = 0
+    """How many seconds the secrets of a task that failed or was cancelled are stored."""
     max_attempts: int = 1
     """How often a task is tried that does not say so itself."""
     attempt_seconds: float | None = None
@@ -57,6 +59,7 @@ class Menu:
             defaults=usual.at_most(settings.caps),
             caps=settings.caps,
             profiles=settings.profiles,
+            keep_secrets=settings.keep_secrets,
             max_attempts=settings.max_attempts,
             attempt_seconds=settings.attempt_timeout,
             usual_ttl=min(settings.max_age, settings.max_ttl),
@@ -85,6 +88,8 @@ class Resolved:
 
 def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
     """What this spec comes to, or why it can't be had. The field names a member of the spec, as `spec.runtime`."""
+    if spec.sealed is not None:
+        return Refusal("its secrets are sealed for another herd, or not as their names say", "spec.sealed")
     profile = menu.profiles.get(spec.profile) if spec.profile else Profile()
     if profile is None:
         return Refusal(f"there is no profile {spec.profile!r} here; {_choice(menu.profiles)}", "spec.profile")
@@ -96,7 +101,8 @@ def resolve(spec: SandboxSpec, menu: Menu) -> Resolved | Refusal:
     if unable:
         return unable
     limits = menu.limits(spec.limits or profile.limits)
-    return _excess(spec, limits, menu) or Resolved(runtime=runtime, limits=limits, env={**profile.env, **spec.env})
+    env = {name: value for name, value in profile.env.items() if name not in spec.secrets}
+    return _excess(spec, limits, menu) or Resolved(runtime=runtime, limits=limits, env={**env, **spec.env})
 
 
 def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: Menu) -> Refusal | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandherd.lean import load_nats, start_lean
+from sandherd_worker.confinement import hide_from_agents
 from sandherd_worker.exits import ExitCode
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments not in ([], ["--recover"], ["--warm"]):
         sys.stderr.write(f"{_USAGE}\n")
         return ExitCode.USAGE
+    hide_from_agents()
     start_lean()
     load_nats()
     if arguments == ["--warm"]:

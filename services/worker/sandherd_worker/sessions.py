@@ -16,8 +16,8 @@ from sandherd.contracts.events.agent import AgentError
 from sandherd_worker.artifacts import TEXT
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.redaction import StreamRedactor
 from sandherd_worker.spool import Spool
+from sandherd_worker.stream_redaction import StreamRedactor
 
 DRIVER: Final = "driver"
 """The driver's own directory, in the worker's state."""

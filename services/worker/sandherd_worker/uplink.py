@@ -7,6 +7,7 @@ it refused, as a nearly full stream takes a small message and not a large one, i
 """
 
 import asyncio
+import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from sandherd.bus.connection import (
     said_every,
     wait_after,
 )
+from sandherd.bus.rate_limit import Rate, RateLimiter
 from sandherd.telemetry import logs
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_reader import Spooled, SpoolReader
@@ -31,6 +33,9 @@ WINDOW_BYTES: Final = 2 * 1024 * 1024
 _REFUSED_WAIT: Final = 30.0
 """What is refused as it is would block all behind it; it is tried again slowly, because rights can be mended."""
 _LOOK_AT_CONNECTION: Final = 0.1
+PACE: Final = Rate(per_second=800, burst=8000)
+"""Below what a sandbox may publish (`SANDHERD_FLOOD_MESSAGES` is at least 1,000 per second, with 10 seconds' worth at
+once), so that a full spool after an outage is not taken for a flood."""
 _log: Final = logs.get("uplink")
 
 
@@ -54,6 +59,8 @@ class Uplink:
         """Numbers of messages that the broker has taken, behind one that it has not."""
         self._failures = 0
         self._leaderless: LeaderlessError | None = None
+        self._pace = RateLimiter(PACE)
+        self._paced_until = 0.0
         self._wake = asyncio.Event()
         spool.listen(self._wake.set)
 
@@ -114,11 +121,13 @@ class Uplink:
 
     def _launch(self, bus: Bus, window: int) -> bool:
         """Send the next message, if there is one and room for it."""
-        if len(self._flying) >= window or self._flying_bytes >= WINDOW_BYTES:
+        now = time.monotonic()
+        if len(self._flying) >= window or self._flying_bytes >= WINDOW_BYTES or now < self._paced_until:
             return False
         spooled = self._again.popleft() if self._again else self._reader.take()
         if spooled is None:
             return False
+        self._paced_until = now + self._pace.excess(None, now)
         sending = asyncio.create_task(self._send(bus, spooled))
         sending.add_done_callback(self._on_answer)
         self._flying.append(_Flight(spooled, sending))

@@ -17,6 +17,7 @@ from spawner.runtimes import bubblewrap
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
 from tests.doubles.toolchains import Contents
+from tests.patience import PATIENCE
 
 USER = "1000"
 _GIB = 1 << 30
@@ -61,7 +62,7 @@ class Machine:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not await self._answers():
                 await asyncio.sleep(0.02)
 
@@ -73,7 +74,7 @@ class Machine:
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while members := self._groups.members(self.name):
                 for pid in members:
                     _end(pid)
@@ -83,7 +84,7 @@ class Machine:
     async def remove(self) -> None:
         """End everything, and leave no file and no group."""
         await self.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not self._groups.remove(self.name):
                 await asyncio.sleep(0.02)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]  # no types
 
+from tests.doubles.kubernetes import schemas
 from tests.doubles.kubernetes.store import ApiError, Json
 
 VERSION = "1.37"
@@ -20,7 +21,7 @@ def admit(item: Json) -> None:
         _sandbox(item)
         return
     try:
-        kubernetes_validate.validate(item, VERSION, strict=True)
+        schemas.validate(item, VERSION)
     except kubernetes_validate.ValidationError as error:
         raise _invalid(item, str(error)) from None
     labels(item)

@@ -14,6 +14,7 @@ from spawner.runtimes import bubblewrap
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
 from tests.doubles.toolchains import Contents
+from tests.patience import PATIENCE
 
 USER = "10001"
 _SERVER = Path(__file__).with_name("agent_server.py")
@@ -90,7 +91,7 @@ class Machine:
         if process.returncode is None:
             process.kill()
         await process.wait()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while members := self._groups.members(self._name):
                 for pid in members:
                     _kill(pid)
@@ -100,7 +101,7 @@ class Machine:
     async def remove(self) -> None:
         """End everything, and leave no file and no group."""
         await self.end()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not self._groups.remove(self._name):
                 await asyncio.sleep(0.02)  # the same
         shutil.rmtree(self._folder, ignore_errors=True)

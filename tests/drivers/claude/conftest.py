@@ -12,6 +12,7 @@ from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import DriverProcess
 from tests.drivers.toolchains import interpreter
 from tests.models.anthropic import AnthropicModel, anthropic_model
+from tests.patience import PATIENCE
 
 ENOUGH = "enough"
 UNTIL_ENOUGH = f"touch begun; until test -e {ENOUGH}; do python3 -c 0; done"
@@ -22,7 +23,7 @@ StartClaude = Callable[..., Awaitable[DriverProcess]]
 
 async def appears(path: Path) -> None:
     """Wait until a file is there."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not path.exists():
             await asyncio.sleep(0.01)
 

@@ -16,6 +16,7 @@ from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude, appears, pr
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel
 from tests.models.anthropic_answers import Usage, calls, says
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.agents
 
@@ -166,7 +167,7 @@ async def test_a_stop_is_heard_while_the_agent_begins(claude: StartClaude, model
 
 async def _begun(driver: psutil.Process) -> psutil.Process:
     """The driver's child once it is the program: until then it is a copy of the driver, which waits for that."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             for child in driver.children():
                 with suppress(psutil.Error):

@@ -13,6 +13,7 @@ import pytest
 from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import DriverProcess
 from tests.models.openai import OpenAIModel, openai_model
+from tests.patience import PATIENCE
 
 StartOpenHands = Callable[..., Awaitable[DriverProcess]]
 
@@ -22,14 +23,14 @@ INPUT_PRICE, OUTPUT_PRICE = 2, 10
 
 async def appears(path: Path) -> None:
     """Wait until a file is there."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE):
         while not path.exists():
             await asyncio.sleep(0.01)
 
 
 async def runs(driver: DriverProcess, command: str) -> None:
     """Wait until the agent has started this."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE):
         while not any(command in line for line in processes(driver)):
             await asyncio.sleep(0.02)
 

@@ -21,8 +21,8 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE, Engine
+from tests.patience import PATIENCE
 
-PATIENCE: Final = 90.0
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
 """What an agent runs until the test lets it go on."""
 FORWARDED: Final = "forwarded-value-4711"

@@ -8,6 +8,8 @@ import asyncio
 import json
 import os
 import re
+import resource
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
@@ -26,12 +28,12 @@ from tests.e2e.line import ROOT, SANDHERD
 from tests.engines import images
 from tests.engines.compose import Compose
 from tests.engines.docker import Engine
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 VERSION: Final = version("sandherd")
 LARGEST: Final = {"spawner": 160_000_000, "cli": 60_000_000}
 LARGE: Final = 100_000_000
-PATIENCE: Final = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,8 @@ def compose(docker_engine: Engine, built: dict[str, str]) -> Iterator[Compose]:
         DOCKER_SOCKET=socket,
         NATS_PORT=str(quiet_port()),
         NATS_WEBSOCKET_PORT=str(quiet_port()),
+        # An engine can't grant more than it has.
+        SANDHERD_OPEN_FILES=str(min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     )
     (group, _build, up), *_ = steps("Bring it up")
     assert (group.partition("=")[0], up) == ("export DOCKER_GID", "docker compose up -d")
@@ -217,7 +221,7 @@ async def test_nobody_is_root_and_a_service_sees_its_own_secrets_alone(docker: D
         assert (await shown(docker, service))["HostConfig"]["ReadonlyRootfs"]
         user, *seen[service] = (await said_in(docker, service, "id -u; find /run/sandherd* /herd -type f")).split()
         assert user == "10001"
-    names = ("account.json", "claims.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
+    names = ("account.json", "claims.creds", "connections.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
     keys = {f"/run/sandherd-keys/{name}" for name in names}
     for service in SERVICES:
         assert set(seen[service]) == {"/run/sandherd/nats.creds"} | (keys if service == "spawner" else set())
@@ -240,6 +244,23 @@ async def test_a_service_whose_broker_is_away_is_not_healthy(docker: Docker) -> 
             await asyncio.sleep(0.2)
     assert "broker: no connection" in last["Output"]
     await broker.start()
+    await until_healthy(docker)
+
+
+@pytest.mark.usefixtures("compose")
+async def test_a_broker_that_does_not_store_is_restarted(docker: Docker) -> None:
+    """Every write fails, and the server goes on to answer: its health check ends it, and the engine starts it again."""
+    await until_healthy(docker)
+    before = (await shown(docker, "nats"))["State"]["Pid"]
+    # As its own user: root may need a further capability for that.
+    fail = ["prlimit", f"--pid={before}", "--fsize=4096:4096"]
+    subprocess.run(fail, check=True, user=10001, group=10001, extra_groups=[])  # noqa: ASYNC221  # takes no time
+    async with asyncio.timeout(PATIENCE):
+        while (await shown(docker, "nats"))["State"]["Pid"] in {before, 0}:
+            await asyncio.sleep(0.2)
+        while (await shown(docker, "nats"))["State"]["Health"]["Status"] != "healthy":
+            await asyncio.sleep(0.2)
+    assert (await said_in(docker, "store-guard", "head -n 1 /run/store-guard/state")).strip() == "ok"
     await until_healthy(docker)
 
 

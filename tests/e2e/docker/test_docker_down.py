@@ -16,6 +16,7 @@ from sandherd.contracts.specs import Retry
 from sandherd.stack.control import status
 from tests.e2e.docker.conftest import HOLD, at, new_home, ran
 from tests.engines.docker import Engine
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300)]
 TWICE = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
@@ -65,7 +66,7 @@ async def kill_supervisor(home: Path) -> None:
     pid = (await status(home)).supervisor_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while (await status(home)).supervisor_pid is not None:
             await asyncio.sleep(0.05)  # another process: nothing here is told of it
 

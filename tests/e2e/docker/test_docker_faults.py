@@ -33,7 +33,9 @@ async def test_a_worker_that_the_kernel_ends_for_memory_is_told_so(dockered: Any
     task = await dockered.submit(HOLD, limits=Limits(memory_mb=192))
     sandbox = await dockered.began(task)
     worker = "$(pgrep -f sandherd_worker.main | head -1)"
-    await dockered.sh(sandbox, f"echo 1000 > /proc/{worker}/oom_score_adj")
+    # As the container's root: a worker can't be traced, so its files in /proc are not its user's.
+    await dockered.sh(sandbox, f"echo 1000 > /proc/{worker}/oom_score_adj", user="0")
+    assert await dockered.sh(sandbox, f"cat /proc/{worker}/oom_score_adj") == "1000"
     await dockered.sh(sandbox, "python3 -c \"b = [b'x' * (1 << 24) for _ in range(64)]\"")
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.OUT_OF_MEMORY)

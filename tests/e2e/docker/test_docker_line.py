@@ -8,7 +8,7 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.specs import Limits, Retry
 from tests.e2e.docker.conftest import FORWARDED, HOLD
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 async def test_a_task_from_its_submission_to_its_diff(dockered: Any) -> None:

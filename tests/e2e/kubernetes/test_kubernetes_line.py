@@ -20,6 +20,7 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.e2e.line import SANDHERD
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
@@ -96,7 +97,7 @@ class Line:
         await eventually(nothing)
 
 
-async def eventually(condition: Callable[[], Awaitable[T | None]], seconds: float = 90) -> T:
+async def eventually(condition: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
     async with asyncio.timeout(seconds):
         while True:
             with suppress(HerdError):  # it is not there yet

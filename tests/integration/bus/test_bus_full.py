@@ -8,12 +8,14 @@ import pytest
 
 from sandherd.bus.connection import Bus, StreamFullError
 from sandherd.bus.fullness import Fullness, read_fill
-from sandherd.bus.provision import provision, stream_config
+from sandherd.bus.provision import provision
 from sandherd.bus.publishing import Speaker
+from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.events.monitor import MonitorDeadFound
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 P = Principal
 FLOOD = "sandherd.v1.event.p1.sbx-1.agent.message"
@@ -122,7 +124,7 @@ async def test_how_full_a_stream_is_is_measured_by_its_name(herd: Broker) -> Non
     async with herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as flooder, herd.bus(P.SPAWNER) as bus:
         await fill_up(flooder)
         watching = asyncio.create_task(fullness.watch(bus))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while fullness.remark() is None:
                 await asyncio.sleep(0.01)
         watching.cancel()

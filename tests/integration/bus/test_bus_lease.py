@@ -8,6 +8,7 @@ from pathlib import Path
 from sandherd.bus.lease import Lease
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 KEY = "spawner.test"
 HOLDER = Path(__file__).with_name("lease_holder.py")
@@ -30,7 +31,7 @@ async def start_holder(herd: Broker, ttl: float) -> asyncio.subprocess.Process:
 
 async def line_of(process: asyncio.subprocess.Process) -> list[str]:
     assert process.stdout is not None
-    return (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()
+    return (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().split()
 
 
 async def test_one_holds_and_the_next_takes_over(herd: Broker) -> None:
@@ -41,13 +42,13 @@ async def test_one_holds_and_the_next_takes_over(herd: Broker) -> None:
         await first.wait_held()
         waiting = asyncio.create_task(second.keep())
         renewed = first._revision
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while first._revision < renewed + 6:  # three renewals later, longer than a time to live
                 await asyncio.sleep(0.01)
                 assert not second.held
         first.check()
         keeping.cancel()
-        await asyncio.wait_for(second.wait_held(), 20)
+        await asyncio.wait_for(second.wait_held(), PATIENCE)
         assert not first.held
         assert second.fence > first.fence
         waiting.cancel()
@@ -62,7 +63,7 @@ async def test_a_killed_holder_is_replaced(herd: Broker) -> None:
     async with herd.bus(Principal.SPAWNER) as bus:
         lease = Lease(bus, KEY, "next", ttl=2)
         keeping = asyncio.create_task(lease.keep())
-        await asyncio.wait_for(lease.wait_held(), 30)
+        await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert lease.fence > int(held[1])
         keeping.cancel()
 
@@ -75,13 +76,13 @@ async def test_a_paused_holder_cannot_act(herd: Broker) -> None:
     async with herd.bus(Principal.SPAWNER) as bus:
         lease = Lease(bus, KEY, "next", ttl=2)
         keeping = asyncio.create_task(lease.keep())
-        await asyncio.wait_for(lease.wait_held(), 30)
+        await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert process.stdin is not None
         process.stdin.write(b"may you act?\n")
         process.send_signal(signal.SIGCONT)
         assert await line_of(process) == ["refuses", held[1]]
         keeping.cancel()
-    await asyncio.wait_for(process.wait(), 30)
+    await asyncio.wait_for(process.wait(), PATIENCE)
 
 
 async def test_a_foreign_write_locks_no_lease(herd: Broker) -> None:
@@ -90,7 +91,7 @@ async def test_a_foreign_write_locks_no_lease(herd: Broker) -> None:
         foreign = await bus.js.publish(f"$KV.leases.{KEY}", b"somebody")
         lease = Lease(bus, KEY, "first", ttl=2)
         keeping = asyncio.create_task(lease.keep())
-        await asyncio.wait_for(lease.wait_held(), 20)
+        await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert lease.fence > foreign.seq
         keeping.cancel()
 
@@ -99,7 +100,7 @@ async def test_whoever_sees_a_holder_is_well(herd: Broker) -> None:
     """A replica that waits is well for as long as the holder renews, longer than three times the lease's life."""
     async with herd.bus(Principal.SPAWNER) as bus:
         first, second = Lease(bus, KEY, "first", ttl=1), Lease(bus, KEY, "second", ttl=1)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             keeping = asyncio.create_task(first.keep())
             await first.wait_held()
             waiting = asyncio.create_task(second.keep())
@@ -117,13 +118,13 @@ async def test_a_lease_that_nobody_can_take_is_a_problem(herd: Broker) -> None:
         lease = Lease(stranger, KEY, "kept out", ttl=1)
         assert lease.problem() is None
         keeping = asyncio.create_task(lease.keep())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while lease.problem() is None:
                 await asyncio.sleep(0.01)
         assert KEY in (lease.problem() or "")
         keeping.cancel()
         lease._bus = bus
         keeping = asyncio.create_task(lease.keep())
-        await asyncio.wait_for(lease.wait_held(), 20)
+        await asyncio.wait_for(lease.wait_held(), PATIENCE)
         assert lease.problem() is None
         keeping.cancel()

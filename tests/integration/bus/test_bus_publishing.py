@@ -15,6 +15,7 @@ from nats.js.api import PubAck
 from sandherd.bus.connection import Bus, ConnectionLostError, PublishFailedError
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 SUBJECT = "sandherd.v1.command.spawner.submit_task.p1"
 FOR_EVER = 3600.0
@@ -27,7 +28,7 @@ async def connected(herd: Broker) -> AsyncIterator[Bus]:
         yield bus
 
 
-async def until(condition: Any, seconds: float = 30) -> None:
+async def until(condition: Any, seconds: float = PATIENCE) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -6,6 +6,7 @@ import pytest
 
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 SUBJECT = "sandherd.v1.event.default.sbx-one.sandbox.running"
 
@@ -42,4 +43,4 @@ async def test_what_is_subscribed_before_hears_what_is_said_after(herd: Broker) 
         heard = await listener.client.subscribe(SUBJECT)
         await listener.settle()
         await speaker.publish(SUBJECT, b"{}", msg_id="one")
-        assert (await heard.next_msg(timeout=20)).data == b"{}"
+        assert (await heard.next_msg(timeout=PATIENCE)).data == b"{}"

@@ -23,12 +23,13 @@ from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskList
 from sandherd.contracts.streams import BY_CONSUMER, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 CONSUMER = "spawner-commands"
 SUBJECT = "sandherd.v1.command.spawner.submit_task.p1"
 
 
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
+async def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(seconds):
         while not condition():
@@ -83,13 +84,13 @@ async def test_a_trickle_is_delivered_once(herd: Broker, monkeypatch: pytest.Mon
 
 async def test_an_exception_is_no_end(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message whose handler raises comes again, and is kept in DEAD at last (FastStream gives it up at once)."""
-    monkeypatch.setattr("sandherd.bus.consuming._RETRY_WAITS", (0.01,))
+    monkeypatch.setattr("sandherd.bus.outcomes._RETRY_WAITS", (0.01,))
     collector = Collector(RuntimeError("out of order"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await say(herd, "a")
         await until(lambda: len(collector.seen) == 5)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not await dead_letters(herd):
                 await asyncio.sleep(0.01)
         letter = await bus.js.get_msg("DEAD", 1)
@@ -106,7 +107,7 @@ async def test_a_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await say(herd, "a", "b")
         await until(lambda: len(collector.seen) == 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while await dead_letters(herd) < 2:
                 await asyncio.sleep(0.01)
         task.cancel()
@@ -128,7 +129,7 @@ async def test_waiting_for_a_dependency_never_ends_in_dead(herd: Broker) -> None
 
 async def test_one_bad_message_spoils_no_batch(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that breaks a whole batch ends in DEAD alone; those beside it are handled (typed batches lose all)."""
-    monkeypatch.setattr("sandherd.bus.consuming._RETRY_WAITS", (0.01,))
+    monkeypatch.setattr("sandherd.bus.outcomes._RETRY_WAITS", (0.01,))
     handled: Counter[str] = Counter()
 
     async def handle(deliveries: list[Delivery]) -> list[Outcome]:
@@ -142,7 +143,7 @@ async def test_one_bad_message_spoils_no_batch(herd: Broker, monkeypatch: pytest
     await say(herd, *texts[:20], "bad", *texts[20:])
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume_batches(bus, CONSUMER, handle, health=Health(), batch=100))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not await dead_letters(herd):
                 await asyncio.sleep(0.01)
         task.cancel()
@@ -173,7 +174,7 @@ async def test_a_deaf_service_is_red_and_hears_again(herd: Broker) -> None:
                 return answer.status
 
         async def becomes(wanted: int) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while await status() != wanted:
                     await asyncio.sleep(0.02)
 
@@ -331,7 +332,7 @@ async def test_what_is_said_while_the_broker_is_away_is_kept(herd: Broker) -> No
         await until(lambda: not client.connected)
         said = [asyncio.create_task(client.publish_stored(SUBJECT, payload, msg_id=f"m{n}")) for n in range(40)]
         await herd.restart()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*said)
     async with herd.provisioner() as jetstream:
         assert (await jetstream.stream_info("COMMANDS")).state.messages == 40

@@ -21,13 +21,14 @@ from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.subjects import FETCH, TABLE, Principal, Subject
 from sandherd.stack.broker import Broker
 from sandherd.stack.cluster import newest_token
+from tests.patience import PATIENCE
 
 P = Principal
 EVENT = "sandherd.v1.event.p1.sbx-1.agent.message"
 DELIVER = "sandherd.v1.deliver.p1.sbx-1"
 
 
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # the broker sets no event here
             await asyncio.sleep(0.005)

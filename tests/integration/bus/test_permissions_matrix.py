@@ -14,11 +14,13 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, Watch
-from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, ROOM_GIVERS, STREAMS
+from sandherd.contracts.streams import BUCKETS, CONSUMERS, FOLLOWERS, LOOKUPS, ROOM_ASKERS, ROOM_GIVERS, STREAMS
 from sandherd.contracts.subjects import TABLE, Mood, Principal, Subject
 from sandherd.stack.broker import Broker
 
 P = Principal
+SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
+SUBSCRIBER = frozenset({P.SUBSCRIBER})
 SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY})
 PROJECT, SANDBOX = "p1", "sbx-1"
 REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
@@ -47,8 +49,8 @@ class Speaker:
 
         Twice, because nats-py writes a flush's PING before what it still has to send.
         """
-        await self.bus.client.flush(timeout=20)
-        await self.bus.client.flush(timeout=20)
+        await self.bus.client.flush(timeout=60)
+        await self.bus.client.flush(timeout=60)
         found = {match[2] for text in self.violations if (match := REFUSED.search(text.lower())) and match[1] == verb}
         self.violations.clear()
         return found
@@ -107,16 +109,20 @@ READERS = {bucket.stream: bucket.owners | bucket.readers for bucket in BUCKETS}
 REQUEUERS = frozenset(s for s in SERVICES if any(row.name == f"request.{s}.requeue" for row in TABLE))
 
 
-def followers(stream: str) -> frozenset[Principal]:
-    return frozenset(service for service, streams in FOLLOWERS.items() if stream in streams)
+def readers(stream: str) -> frozenset[Principal]:
+    """The services that read single messages of a stream."""
+    found = [service for streams in (FOLLOWERS, LOOKUPS) for service, names in streams.items() if stream in names]
+    dead = REQUEUERS if stream == "DEAD" else NOBODY
+    return READERS.get(stream, NOBODY) | frozenset(found) | dead | (RELAY if stream == "INBOX" else NOBODY)
 
 
-def lookers(stream: str) -> frozenset[Principal]:
-    return frozenset(service for service, streams in LOOKUPS.items() if stream in streams)
-
-
-def room_givers(stream: str) -> frozenset[Principal]:
+def purgers(stream: str) -> frozenset[Principal]:
     return frozenset(service for service, streams in ROOM_GIVERS.items() if stream in streams)
+
+
+def inspectors(stream: str) -> frozenset[Principal]:
+    """Who sees how far every durable consumer of a stream is."""
+    return purgers(stream) | frozenset(service for service, streams in ROOM_ASKERS.items() if stream in streams)
 
 
 def durables(stream: str) -> dict[str, Principal]:
@@ -124,35 +130,37 @@ def durables(stream: str) -> dict[str, Principal]:
 
 
 def takers(stream: str) -> frozenset[Principal]:
-    """Who takes single messages out of a stream."""
-    if stream == "DEAD":
-        return REQUEUERS
-    return frozenset({P.MESSAGE_RELAY}) if stream == "INBOX" else NOBODY
+    """Who deletes single messages: the relay its own; the spawner dead letters, commands with secrets, and keys."""
+    return {"INBOX": RELAY, **dict.fromkeys(("DEAD", "COMMANDS", "KV_secret_keys"), SPAWNER)}.get(stream, NOBODY)
 
 
 def users(stream: str) -> frozenset[Principal]:
     """The services that have to do with a stream in any way, and may ask how it stands."""
     sayers = {service for row in TABLE if row.stream == stream for service in row.producers & SERVICES}
-    return READERS.get(stream, NOBODY) | followers(stream) | takers(stream) | sayers | {*durables(stream).values()}
+    return readers(stream) | inspectors(stream) | sayers | {*durables(stream).values()}
+
+
+def of_api(rest: str, allowed: frozenset[Principal]) -> Iterator[tuple[str, frozenset[Principal]]]:
+    """A request to JetStream: as it is called in the account of the streams, and as it is in all others."""
+    yield f"$JS.API.{rest}", allowed & SPAWNER
+    yield f"$JS.herd.API.{rest}", allowed - SPAWNER
 
 
 def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
     for stream in ALL_STREAMS:
-        reading = READERS.get(stream, NOBODY) | followers(stream) | takers(stream) | lookers(stream)
-        yield f"$JS.API.STREAM.INFO.{stream}", users(stream)
-        yield f"$JS.API.STREAM.MSG.GET.{stream}", reading
-        yield f"$JS.API.DIRECT.GET.{stream}", reading
-        yield f"$JS.API.DIRECT.GET.{stream}.some.subject", reading
-        yield f"$JS.API.STREAM.MSG.DELETE.{stream}", takers(stream)
-        yield f"$JS.FC.{stream}.name.x", followers(stream) | OWNERS.get(stream, NOBODY)
-        yield f"$JS.API.STREAM.PURGE.{stream}", room_givers(stream)
+        yield from of_api(f"STREAM.INFO.{stream}", users(stream))
+        yield from of_api(f"STREAM.MSG.GET.{stream}", readers(stream))
+        yield from of_api(f"DIRECT.GET.{stream}", readers(stream))
+        yield from of_api(f"DIRECT.GET.{stream}.some.subject", readers(stream))
+        yield from of_api(f"STREAM.MSG.DELETE.{stream}", takers(stream))
+        yield from of_api(f"STREAM.PURGE.{stream}", purgers(stream))
+        yield f"$JS.FC.{stream}.name.x", OWNERS.get(stream, NOBODY) & SPAWNER
         for verb in ("CREATE", "UPDATE", "DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
-            yield f"$JS.API.STREAM.{verb}.{stream}", NOBODY
+            yield from of_api(f"STREAM.{verb}.{stream}", NOBODY)
         for verb in ("NAMES", "LIST"):
-            yield f"$JS.API.CONSUMER.{verb}.{stream}", NOBODY
+            yield from of_api(f"CONSUMER.{verb}.{stream}", NOBODY)
 
 
-MAKERS = {"EVENTS": frozenset({P.EVENT_INGEST})}  # for subscribers; it may not take from them itself
 SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # which a subscriber of p1 may take from
 OTHERS = ("monitor-follow-1", "event-ingest-follow-1", "anything", "sub-p2-1", "sub-p1-1-1", "sub-p1", "sub-p-1")
 
@@ -160,46 +168,32 @@ OTHERS = ("monitor-follow-1", "event-ingest-follow-1", "anything", "sub-p2-1", "
 def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
     for stream in ALL_STREAMS:
         # A consumer without a name is what nats-py's key-value calls make, on buckets alone.
-        watching = OWNERS.get(stream, NOBODY)
-        yield f"$JS.API.CONSUMER.CREATE.{stream}", watching
+        watching = OWNERS.get(stream, NOBODY) & SPAWNER
+        making = SPAWNER if stream == "EVENTS" else NOBODY  # for subscribers; it may not take from them itself
+        yield from of_api(f"CONSUMER.CREATE.{stream}", watching)
         for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
-            following = followers(stream)
-            making = following | MAKERS.get(stream, NOBODY)
-            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", making
-            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", making
-            yield f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", following
-            yield from _on_consumer(stream, name, info=making | watching, delete=making | watching)
-            yield from _from_outside(stream, name)
+            taking = SUBSCRIBER if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
+            looking = {"EVENTS": SPAWNER | INGEST}.get(stream, watching)
+            yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", making)
+            yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", making)
+            yield from _on_consumer(stream, name, taking=taking, info=looking | taking, delete=making | watching)
         for name, service in durables(stream).items():
-            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}", NOBODY
-            yield f"$JS.API.CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", NOBODY
-            yield f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", frozenset({service})
-            info = followers(stream) | room_givers(stream) | MAKERS.get(stream, NOBODY) | {service}
-            yield from _on_consumer(stream, name, info=info, delete=NOBODY)
-            yield from _from_outside(stream, name)
-
-
-def _from_outside(stream: str, name: str) -> Iterator[tuple[str, frozenset[Principal]]]:
-    """The broker's API as people call it: for a subscriber's own consumers, and then only to take from them."""
-    allowed = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
-    yield f"$JS.herd.API.CONSUMER.INFO.{stream}.{name}", allowed
-    yield f"$JS.herd.API.CONSUMER.MSG.NEXT.{stream}.{name}", allowed
-    others = [f"CONSUMER.{verb}.{stream}.{name}" for verb in ("CREATE", "DURABLE.CREATE", "DELETE", "PAUSE", "RESET")]
-    others += [f"{verb}.{stream}" for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.LIST")]
-    yield from ((f"$JS.herd.API.{other}", NOBODY) for other in others)
+            looking = (INGEST if stream == "EVENTS" else NOBODY) | {service} | SPAWNER  # which creates it
+            yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", SPAWNER)
+            yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", SPAWNER)
+            yield from _on_consumer(stream, name, taking=frozenset({service}), info=looking, delete=NOBODY)
 
 
 def _on_consumer(
-    stream: str, name: str, info: frozenset[Principal], delete: frozenset[Principal]
+    stream: str, name: str, *, taking: frozenset[Principal], info: frozenset[Principal], delete: frozenset[Principal]
 ) -> Iterator[tuple[str, frozenset[Principal]]]:
-    yield f"$JS.API.CONSUMER.INFO.{stream}.{name}", info
-    yield f"$JS.API.CONSUMER.DELETE.{stream}.{name}", delete
+    yield from of_api(f"CONSUMER.INFO.{stream}.{name}", info)
+    yield from of_api(f"CONSUMER.MSG.NEXT.{stream}.{name}", taking)
+    yield from of_api(f"CONSUMER.DELETE.{stream}.{name}", delete)
     for verb in ("DURABLE.CREATE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"):
-        yield f"$JS.API.CONSUMER.{verb}.{stream}.{name}", NOBODY
-    owner = P.SUBSCRIBER if stream == "EVENTS" and SUBSCRIBED.get(name) else durables(stream).get(name)
-    acking = frozenset({owner}) if owner else NOBODY
-    yield f"$JS.ACK.{stream}.{name}.1.1.1.1.0", acking
-    yield f"$JS.ACK._.hash.{stream}.{name}.1.1.1.1.0.x", acking
+        yield from of_api(f"CONSUMER.{verb}.{stream}.{name}", NOBODY)
+    yield f"$JS.ACK.{stream}.{name}.1.1.1.1.0", taking
+    yield f"$JS.ACK._.hash.{stream}.{name}.1.1.1.1.0.x", taking
 
 
 def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
@@ -281,6 +275,8 @@ WILDCARDS = (
     "sandherd.v1.artifact.>",
     "sandherd.v1.artifact.p1.sbx-1.*",
     "sandherd.v1.dead.>",
+    "sandherd.live.>",
+    "sandherd.live.sandherd.v1.output.>",
     "_INBOX.>",
     "*.*.>",
     "$JS.>",
@@ -303,7 +299,11 @@ def covers(pattern: str, subject: str) -> bool:
 def heard_by(principal: Principal) -> dict[str, bool]:
     """Each single subject there is, and whether this principal may listen to it."""
     table = {subject: may_hear(principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)}
-    return dict.fromkeys(BROKERS_OWN, False) | table
+    live = dict.fromkeys((f"sandherd.live.{subject}" for subject in table), False)
+    for row in TABLE:
+        for subject, _ in subjects(row):
+            live[f"sandherd.live.{subject}"] = principal in {P.MONITOR, P.MESSAGE_RELAY} and row.mood is Mood.EVENT
+    return dict.fromkeys(BROKERS_OWN, False) | table | live
 
 
 # --- the tests ---------------------------------------------------------------------------------------------------

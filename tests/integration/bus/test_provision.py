@@ -8,7 +8,8 @@ import pytest
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.permissions import SERVICES
-from sandherd.bus.provision import ProvisionError, check, consumer_config, provision, stream_config
+from sandherd.bus.provision import ProvisionError, check, provision
+from sandherd.bus.stream_configs import consumer_config, stream_config
 from sandherd.contracts.streams import BUCKETS, BY_CONSUMER, BY_STREAM, CONSUMERS, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -19,7 +20,7 @@ P = Principal
 @pytest.fixture
 async def admin(herd: Broker) -> AsyncIterator[Bus]:
     path = herd.home / "creds" / "admin.creds"
-    write_secret(path, Registrar(herd.identity).mint_provisioner())
+    write_secret(path, Registrar(herd.identity).mint_stream_admin())
     inbox = "_INBOX_provisioner"
     async with Bus.open(herd.url, name="admin", identity=Identity.file(path), inbox=inbox, patience=5) as bus:
         yield bus
@@ -64,7 +65,7 @@ async def test_what_is_missing_is_named(admin: Bus, herd: Broker) -> None:
         faults = [str(fault) for fault in await check(bus.js, P.SPAWNER)]
     assert faults == [
         "stream KV_tasks: missing; run `sandherd provision`, or `sandherd up`",
-        "consumer spawner-commands on COMMANDS: missing; run `sandherd provision`, or `sandherd up`",
+        "consumer spawner-commands on COMMANDS: missing; restart the spawner, which creates it, or run `sandherd up`",
     ]
 
 

@@ -53,6 +53,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject, request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
+from tests.models.ports import endpoints
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TASK, SANDBOX, LIFE = "task-one", "sbx-one", "0"
@@ -322,7 +323,8 @@ async def line(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Con
             (Principal.SPAWNER, compose_spawner),
             (Principal.MESSAGE_RELAY, compose_relay),
         ):
-            settings = herd.settings(principal, database_url=postgres, home=tmp_path)
+            declared = frozenset(endpoints().split(","))
+            settings = herd.settings(principal, database_url=postgres, home=tmp_path, sandbox_endpoints=declared)
             await stack.enter_async_context(compose(settings).running())
         yield Context(
             nats_url=herd.url, credentials=herd.credentials(Principal.CLIENT), project="default", home=tmp_path

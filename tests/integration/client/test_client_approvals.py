@@ -21,6 +21,7 @@ from sandherd.contracts.requests import AskApprovals
 from sandherd.contracts.states import ApprovalState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 SANDBOX = "sbx-one"
 Command = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -108,7 +109,7 @@ def command(started: Callable[..., Any]) -> Command:
 
 async def shown(client: Herd, count: int, state: ApprovalState | None = ApprovalState.PENDING) -> None:
     """Wait until the history has so many approvals."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while len((await client.connection.ask(AskApprovals(state=state))).approvals) != count:
             await asyncio.sleep(0.02)
 
@@ -196,7 +197,7 @@ async def test_an_answer_to_a_worker_that_is_away_stands(agent: Agent, client: H
         await client.deny(SANDBOX, "a1")
     assert "was granted" in str(caught.value)
     await agent.ask("a2")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not agent.told:
             await asyncio.sleep(0.02)
     assert [answer.granted for answer in agent.told] == [True]

@@ -23,6 +23,8 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events.agent import AgentMessage
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.doubles.stream_admin import stream_admin
+from tests.patience import PATIENCE
 
 Sandherd = Callable[..., Any]
 NOW, SANDBOX = datetime(2026, 11, 20, 12, tzinfo=UTC), "sbx-one"
@@ -38,8 +40,8 @@ def said(number: int, *, project: str = "default", sandbox: str = SANDBOX) -> En
 
 @pytest.fixture
 async def ingest(herd: Broker, postgres: str) -> AsyncIterator[Broker]:
-    """A broker with event-ingest."""
-    async with compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
+    """A broker with event-ingest, and who creates consumers for it."""
+    async with stream_admin(herd), compose(herd.settings(Principal.EVENT_INGEST, database_url=postgres)).running():
         yield herd
 
 
@@ -128,7 +130,7 @@ async def test_one_that_is_taken_away_ends_its_readers(ingest: Broker, subscribe
         await asyncio.sleep(0)
         await subscriber.unsubscribe("copy")
         with pytest.raises(HerdError) as error:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await waiting
     assert error.value.problem.code is Code.NOT_FOUND
     assert (await subscriber.subscribe("copy")).consumer == made.consumer
@@ -142,7 +144,7 @@ async def test_a_reader_whose_credential_ends_is_told(ingest: Broker, subscriber
     context = Context(nats_url=ingest.url, credentials=path, project="default", home=ingest.home)
     async with Herd.connect(context) as reader, reader.receive("copy") as events:
         with pytest.raises(NotReachedError):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await anext(events)
 
 
@@ -186,7 +188,7 @@ async def test_an_event_that_is_sent_here_from_elsewhere_is_not_heard(ingest: Br
         await thief.connection.bus.client.publish(subject, b'{"batch": 1}', reply)
         await thief.connection.bus.settle()
         await worker.publish_event(said(1, project="p2"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not raw:
                 await asyncio.sleep(0.01)
         await listener.connection.settle()
@@ -238,7 +240,7 @@ async def test_a_credential_is_made_with_the_rights_of_its_role(
             await reader.connection.listen("sandherd.v1.event.p7.>", on_event)
             await reader.connection.settle()
             await worker.publish_event(said(1, project="p7"))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 await heard.wait()
     status, _, err = await sandherd(*words)
     assert (status, path.read_text()) == (1, text)

@@ -14,8 +14,7 @@ from sandherd.stack.nats import find_binary, quiet_port
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.integration.deploy.charts import SERVICES, Json, pods, rendered
 from tests.integration.deploy.running import Node
-
-PATIENCE = 60.0
+from tests.patience import PATIENCE
 
 
 class Installed:

@@ -1,12 +1,15 @@
 """What stands beside the chart: values for the official chart of NATS, and manifests for NACK."""
 
+import copy
 import json
+import re
 import subprocess
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate  # type: ignore[import-untyped]  # no types
 import nats
 import pytest
 import yaml
@@ -17,7 +20,6 @@ from sandherd.bus.identity.deployment import Deployment
 from sandherd.bus.identity.minting import Registrar
 from sandherd.bus.permissions import SERVICES
 from sandherd.bus.provision import check
-from sandherd.bus.setting_up import for_provisioner
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.stack.broker import Broker
 from sandherd.stack.nats import find_binary
@@ -32,7 +34,7 @@ CHART_KEYS: Json = {
         "cluster": {"enabled": None, "replicas": None},
         "jetstream": {
             "enabled": None,
-            "fileStore": {"pvc": {"size": None}, "maxSize": None},
+            "fileStore": {"pvc": {"name": None, "size": None}, "maxSize": None},
             "memoryStore": {"enabled": None, "maxSize": None},
             "merge": None,
         },
@@ -41,10 +43,10 @@ CHART_KEYS: Json = {
         "monitor": {"enabled": None},
         "patch": None,
     },
-    "container": {"image": {"tag": None}, "env": None, "merge": None},
+    "container": {"image": {"tag": None}, "env": None, "merge": None, "patch": None},
     "reloader": {"merge": None},
     "promExporter": {"enabled": None, "port": None, "merge": None},
-    "podTemplate": {"topologySpreadConstraints": None, "merge": None},
+    "podTemplate": {"topologySpreadConstraints": None, "merge": None, "patch": None},
     "podDisruptionBudget": {"enabled": None},
     "natsBox": {"enabled": None},
 }
@@ -93,6 +95,72 @@ def test_the_accounts_go_into_the_chart_of_nats(tmp_path: Path) -> None:
     config = yaml.safe_load(done.stdout)["config"]
     assert config["merge"] == accounts
     assert config["patch"] == VALUES["config"]["patch"]
+
+
+GUARD_IMAGE = "registry.example.org/team/sandherd/cli:9"
+CONTAINER: Json = {
+    "name": "nats",
+    "image": "nats:2.15.1-alpine",
+    "ports": [{"name": "monitor", "containerPort": 8222}],
+    "startupProbe": {"httpGet": {"path": "/healthz", "port": "monitor"}, "initialDelaySeconds": 10},
+    "readinessProbe": {"httpGet": {"path": "/healthz?js-server-only=true", "port": "monitor"}},
+    "livenessProbe": {"httpGet": {"path": "/healthz?js-enabled-only=true", "port": "monitor"}},
+    "volumeMounts": [{"name": "config", "mountPath": "/etc/nats-config"}],
+}
+"""What that chart makes of its container before it is patched, as far as our patches touch it."""
+
+
+def test_a_cluster_takes_the_pod_with_its_guard(tmp_path: Path) -> None:
+    """With the image of the guard set as the file says; every patch has its place, every mount its volume."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: nats\nversion: 1.0.0\n")
+    (tmp_path / "templates/all.yaml").write_text("{{ toYaml .Values }}\n")
+    text = (ROOT / "deploy/nats/values.yaml").read_text()
+    option = re.search(r"--set (podTemplate\S+)=\S+", text)
+    assert option
+    values = ["-f", str(ROOT / "deploy/nats/values.yaml"), "--set", f"{option[1]}={GUARD_IMAGE}"]
+    done = helm("template", "nats", str(tmp_path), *values)
+    assert done.returncode == 0, done.stderr
+    given = yaml.safe_load(done.stdout)
+    volumes = [{"name": "config", "configMap": {"name": "nats"}}]
+    container = patched(CONTAINER, given["container"]["patch"])
+    spec = {"containers": [container], "volumes": volumes, **given["podTemplate"]["merge"]["spec"]}
+    pod = patched({"spec": spec}, given["podTemplate"]["patch"])
+    assert [one["image"] for one in pod["spec"]["containers"]] == ["nats:2.15.1-alpine", GUARD_IMAGE]
+    pvc = given["config"]["jetstream"]["fileStore"]["pvc"]["name"]
+    known = {volume["name"] for volume in pod["spec"]["volumes"]} | {pvc}
+    assert {mount["name"] for one in pod["spec"]["containers"] for mount in one["volumeMounts"]} == known
+    check_pod(pod["spec"], pvc)
+
+
+def check_pod(spec: Json, pvc: str) -> None:
+    """The oldest cluster that the chart takes, and the newest whose schemas there are, know every field."""
+    claim = {"metadata": {"name": pvc}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    whole = {"metadata": {"labels": {"app": "nats"}}, "spec": spec}
+    selector = {"matchLabels": {"app": "nats"}}
+    item = {"serviceName": "nats", "selector": selector, "template": whole, "volumeClaimTemplates": [claim]}
+    for version in ("1.29", "1.37"):
+        kubernetes_validate.validate(
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "nats"}, "spec": item},
+            version,
+            strict=True,
+        )
+
+
+def patched(document: Json, patches: list[Json]) -> Json:
+    """As RFC 6902 has it, for the operations that our values use. A path that is not there raises `KeyError`."""
+    whole: Json = copy.deepcopy(document)
+    for patch in patches:
+        *parents, last = patch["path"].removeprefix("/").split("/")
+        place: Any = whole
+        for name in parents:
+            place = place[name]
+        if last == "-":
+            place.append(patch["value"])
+        else:
+            assert last in place, patch["path"]
+            place[last] = patch["value"]
+    return whole
 
 
 def made(folder: Path) -> Json:
@@ -146,7 +214,7 @@ def test_nack_is_told_of_everything_that_is_declared() -> None:
 async def test_what_nack_makes_is_what_the_services_look_for(bare: Broker, tmp_path: Path) -> None:
     """Made on a real broker as NACK does, with the provisioner's credential: no service finds anything wrong."""
     file = tmp_path / "provisioner.creds"
-    write_secret(file, Registrar(bare.identity).mint_provisioner(None, for_provisioner()))
+    write_secret(file, Registrar(bare.identity).mint_stream_changer())
     client = await nats.connect(bare.url, user_credentials=str(file))
     try:
         js = client.jetstream()

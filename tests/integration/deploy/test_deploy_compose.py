@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.permissions import SERVICES
 from tests.engines.compose import Compose
 
@@ -57,3 +58,28 @@ def test_what_is_built_here_is_never_called_as_somebody_s_own_image() -> None:
     found = yaml.safe_load(Compose(DOCKER_GID="7", SANDBOX_IMAGE="team/agents:1").said("config"))["services"]
     built = {part["image"] for part in found.values() if "build" in part}
     assert all(image.startswith("sandherd/") for image in built), built
+
+
+def test_whoever_takes_connections_may_open_more_files() -> None:
+    """The limit of broker, database and services is set here, and is above what the broker accepts."""
+    services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
+    for name in ("nats", "postgres", *SERVICES):
+        assert int(services[name]["ulimits"]["nofile"]) * 0.6 > Capacity().connections, name
+
+
+def test_the_guard_of_the_broker_can_write_its_verdict_and_nothing_else() -> None:
+    """No engine's socket, no other process namespace, no key and no other credential; the broker's files read-only."""
+    services = yaml.safe_load(Compose(DOCKER_GID="0").said("config"))["services"]
+    guard, broker = services["store-guard"], services["nats"]
+    assert not {"pid", "privileged", "cap_add", "network_mode", "group_add"} & guard.keys()
+    mounts = sorted(mount_text(one) for one in guard["volumes"])
+    state = "store-state:/run/store-guard"
+    assert mounts == ["nats-data:/data:ro", "store-guard-credentials:/run/sandherd:ro", f"{state}:rw"]
+    assert f"{state}:ro" in [mount_text(one) for one in broker["volumes"]]
+
+
+def mount_text(mount: Any) -> str:
+    """Newer versions of Compose print a mapping."""
+    if isinstance(mount, str):
+        return mount
+    return f"{mount['source']}:{mount['target']}:{'ro' if mount.get('read_only') else 'rw'}"

@@ -15,20 +15,26 @@ from typing import Any
 import pytest
 from nats.js.api import StreamConfig
 
+from sandherd.bus.account_names import api_of
+from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.connection import Bus, Identity
-from sandherd.bus.identity import Key, Kind, bearer
-from sandherd.bus.identity.deployment import CREDENTIALS
-from sandherd.bus.identity.keys import read_claims
+from sandherd.bus.identity import Key, Kind, Registrar, bearer, credentials_text
+from sandherd.bus.identity.credentials import parts_of
+from sandherd.bus.identity.deployment import CREDENTIALS, Deployment
+from sandherd.bus.identity.keys import read_claims, sign_claims
+from sandherd.bus.identity.material import PUSHED
 from sandherd.bus.identity.revoking import RevocationList
 from sandherd.bus.permissions import SERVICES
-from sandherd.bus.provision import check
-from sandherd.bus.setting_up import INBOX
+from sandherd.bus.provision import check, create_missing
+from sandherd.bus.setup_permissions import INBOX
+from sandherd.bus.table_consumers import create_consumers
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.settings import Settings
 from sandherd.stack.child import Child, Command
 from sandherd.stack.nats import find_binary, quiet_port
 from spawner.main import compose
 from tests.e2e.line import SANDHERD
+from tests.patience import PATIENCE
 
 
 class Deployed:
@@ -48,11 +54,11 @@ class Deployed:
             [str(SANDHERD), *words], env=told | environ, capture_output=True, text=True, check=False, timeout=60
         )
 
-    def init(self) -> list[dict[str, str]]:
+    def init(self, *more: str) -> list[dict[str, str]]:
         """Make it, or make it once more."""
         ports = ["--port", str(self.port), "--websocket-port", str(quiet_port()), "--monitor-port", str(quiet_port())]
         data = ["--data", str(self.folder / "data")]
-        done = self.command("identity", "init", str(self.folder / "herd"), *data, *ports, "-o", "json")
+        done = self.command("identity", "init", str(self.folder / "herd"), *data, *ports, *more, "-o", "json")
         assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout))
 
@@ -68,7 +74,16 @@ class Deployed:
         """A connection with that credential."""
         who = bearer(self.creds(name).read_text())
         inbox = INBOX if name == "provisioner" else who.inbox
-        return Bus.open(self.url, name=name, identity=Identity.file(self.creds(name)), inbox=inbox, patience=10)
+        outside = name == "provisioner"
+        identity, api = Identity.file(self.creds(name)), API_FROM_OUTSIDE if outside else api_of(who.principal)
+        return Bus.open(self.url, name=name, identity=identity, inbox=inbox, patience=10, api=api)
+
+    def admin(self) -> AbstractAsyncContextManager[Bus]:
+        """The whole JetStream API, as somebody with the root keys."""
+        token, seed = parts_of(Registrar(Deployment(self.folder / "herd").identity).mint_stream_admin())
+        return Bus.open(
+            self.url, name="t", identity=Identity.renewing(lambda: token, seed), inbox=INBOX, patience=10, api=API
+        )
 
 
 @pytest.fixture
@@ -85,41 +100,55 @@ def deployed() -> Iterator[Deployed]:
 
 
 async def test_a_broker_is_set_up_by_two_commands(deployed: Deployed) -> None:
-    """`identity init` and `provision` alone: every service finds with its own credential that all is well."""
+    """`identity init` and `provision` alone, and a spawner: each service finds with its credential that all is well."""
     done = deployed.provision("-o", "json")
     assert done.returncode == 0, done.stderr
     states = {row["thing"]: row["state"] for row in json.loads(done.stdout)}
-    assert set(states.values()) == {"made"}
+    assert {state for thing, state in states.items() if thing.startswith("stream ")} == {"made"}
+    assert {state for thing, state in states.items() if thing.startswith("consumer ")} == {"pending"}
     assert len(states) == len(STREAMS) + len(BUCKETS) + len(CONSUMERS)
+    async with deployed.bus("spawner") as bus:
+        await create_consumers(bus)
+        assert bus.violations == 0
     for service in SERVICES:
         async with deployed.bus(service) as bus:
             assert await check(bus.js, service) == []
             assert bus.violations == 0
 
 
-async def test_again_it_keeps_what_is_there_and_mends_what_differs(deployed: Deployed) -> None:
-    """What is as declared is kept; what somebody changed, or took away, is named, and only that."""
+async def test_a_stream_that_differs_is_changed_with_the_root_keys_only(deployed: Deployed) -> None:
+    """The provisioner's credential names it and the remedy, and changes nothing; either remedy changes it, once."""
     deployed.provision()
-    again = json.loads(deployed.provision("-o", "json").stdout)
-    assert {row["state"] for row in again} == {"kept"}
-    async with deployed.bus("provisioner") as bus:
-        found = (await bus.js.stream_info("DEAD")).config
-        await bus.js.update_stream(found.evolve(max_bytes=1024 * 1024))
-    mended = json.loads(deployed.provision("-o", "json").stdout)
-    assert [row for row in mended if row["state"] != "kept"] == [{"thing": "stream DEAD", "state": "changed"}]
+    keys = ["--identity", str(deployed.folder / "herd/identity")]
+    for allow_changes in (False, True):
+        async with deployed.admin() as bus:
+            found = (await bus.js.stream_info("DEAD")).config
+            await bus.js.update_stream(found.evolve(max_bytes=1024 * 1024))
+        if allow_changes:
+            deployed.init("--allow-changes")
+        else:
+            refused = deployed.provision()
+            assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+            assert "stream DEAD (max_bytes)" in refused.stderr
+            assert "sandherd provision --identity DIR" in refused.stderr
+            async with deployed.admin() as bus:
+                assert (await bus.js.stream_info("DEAD")).config.max_bytes == 1024 * 1024
+        states = json.loads(deployed.provision("-o", "json", *([] if allow_changes else keys)).stdout)
+        streams = [row for row in states if row["state"] != "kept" and row["thing"].startswith("stream")]
+        assert streams == [{"thing": "stream DEAD", "state": "changed"}]
 
 
-@pytest.mark.parametrize(
-    "subject", ["$JS.API.STREAM.DELETE.EVENTS", "$JS.API.STREAM.PURGE.EVENTS", "$JS.API.STREAM.MSG.GET.EVENTS"]
-)
-async def test_the_provisioners_credential_takes_nothing_away(deployed: Deployed, subject: str) -> None:
-    """It lies in the deployment for good: the broker itself refuses to have anything deleted, emptied or read by it."""
-    deployed.provision()
-    async with deployed.bus("provisioner") as bus:
-        await bus.client.publish(subject, b"{}")
-        await bus.settle()
-        assert bus.violations == 1
-        assert (await bus.js.stream_info("EVENTS")).config.name == "EVENTS"
+def test_a_provisioners_credential_that_expired_or_never_expires_is_refused(deployed: Deployed) -> None:
+    """In one line that names the remedy, before the broker is asked."""
+    path = deployed.creds("provisioner")
+    token, seed = parts_of(path.read_text())
+    signing = Deployment(deployed.folder / "herd").identity.root_key("services")
+    for changed, says in (({"exp": 1}, "expired at 1970-01-01 00:00 UTC"), ({"exp": 0}, "never expires")):
+        path.write_text(credentials_text(sign_claims(read_claims(token) | changed, signing, 1), seed))
+        done = deployed.provision()
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert says in done.stderr
+        assert "identity init" in done.stderr
 
 
 async def test_an_account_of_a_new_version_is_given_to_a_running_broker(deployed: Deployed) -> None:
@@ -134,7 +163,7 @@ async def test_an_account_of_a_new_version_is_given_to_a_running_broker(deployed
     changed = {row["path"].rpartition("/herd/")[2] for row in deployed.init() if row["state"] != "kept"}
     assert changed == {"identity/broker", "identity/root", "nats"}
     done = deployed.command("identity", "push", str(deployed.folder / "herd"), "-o", "json")
-    assert (done.returncode, json.loads(done.stdout)) == (0, [{"account": "herd"}, {"account": "people"}])
+    assert (done.returncode, json.loads(done.stdout)) == (0, [{"account": name} for name in PUSHED])
     key = claims["sub"]
     held = (deployed.folder / "data/jwt" / f"{key}.jwt").read_text()
     pushed = json.loads((deployed.folder / "herd/nats/accounts.json").read_text())["resolver_preload"][key]
@@ -202,7 +231,9 @@ async def test_the_sandboxes_account_is_given_by_the_spawner_that_starts(deploye
         home=deployed.folder / "home",
     )  # fmt: skip
     held = deployed.folder / "data/jwt" / f"{account['sub']}.jwt"
-    async with compose(settings).running(), asyncio.timeout(20):
+    async with compose(settings).running(), asyncio.timeout(PATIENCE):
         while (claims := read_claims(held.read_text())["nats"])["limits"]["conn"] != 4711:
             await asyncio.sleep(0.05)
+        async with deployed.bus("provisioner") as bus:  # and it has created the consumers, which nobody else did
+            assert {str(done.did) for done in await create_missing(bus.js)} == {"kept"}
     assert revoked in claims["revocations"]

@@ -14,7 +14,7 @@ from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.bus.identity.minting import Registrar
-from sandherd.bus.setting_up import INBOX
+from sandherd.bus.setup_permissions import INBOX
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
 from sandherd.contracts.requests import TaskView
@@ -39,7 +39,7 @@ async def installed(postgres: str) -> AsyncIterator[Installed]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_a_release_works(installed: Installed) -> None:
     """Every probe is answered as it should be, `helm test` tells well from unwell, and a task is done in a pod.
 
@@ -140,7 +140,7 @@ def right(method: str, path: str) -> tuple[str, str, str] | None:
 async def a_lost_consumer_is_seen_by_the_readiness_probe(installed: Installed) -> None:
     """It hears nothing more, whatever else is well: no pod is started in its place, and nobody is sent to it."""
     path = installed.folder / "all.creds"
-    write_secret(path, Registrar(Deployment(installed.herd).identity).mint_provisioner())
+    write_secret(path, Registrar(Deployment(installed.herd).identity).mint_stream_admin())
     async with Bus.open(installed.url, name="t", identity=Identity.file(path), inbox=INBOX, patience=10) as bus:
         await bus.js.delete_consumer("EVENTS", "event-ingest")
 

@@ -25,6 +25,8 @@ from sandherd.contracts.requests import Request
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
+from tests.doubles.stream_admin import stream_admin
+from tests.patience import PATIENCE
 
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SPEAKERS = {
@@ -229,7 +231,7 @@ class Herd:
     def service(self, **settings: Any) -> Service:
         return compose(self.broker.settings(Principal.EVENT_INGEST, database_url=self.postgres, **settings))
 
-    async def stored(self, count: int, seconds: float = 30) -> None:
+    async def stored(self, count: int, seconds: float = PATIENCE) -> None:
         """Wait until so many events are in the database."""
         connection = await asyncpg.connect(self.postgres)
         try:
@@ -243,7 +245,7 @@ class Herd:
         return bool(stored == count)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     """Wait for a condition, looking often."""
     async with asyncio.timeout(seconds):
         while not await condition():
@@ -252,8 +254,9 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -
 
 @pytest.fixture
 async def world(herd: Broker, postgres: str) -> AsyncIterator[Herd]:
-    """The broker and the database, with nobody in between."""
+    """The broker and the database, with nobody in between but who changes streams for event-ingest."""
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(stream_admin(herd))
         yield Herd(herd, postgres, stack)
 
 

@@ -14,13 +14,14 @@ import pytest
 from event_ingest.room import GOAL, LEAST_PIECES, MARK
 from sandherd.bus.connection import Bus, StreamFullError
 from sandherd.bus.fullness import read_fill
-from sandherd.bus.provision import stream_config
+from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.requests import AskAudit
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import ARTIFACT, Principal, event_subject
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Record
 from sandherd_worker.uplink import Uplink
+from tests.patience import PATIENCE
 
 LIMIT = 2 * 1024 * 1024
 LARGE = "x" * 100_000
@@ -69,7 +70,7 @@ async def until_full(world: Any, sandbox: str) -> None:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.02)
 
@@ -102,7 +103,7 @@ async def test_a_flood_while_the_database_is_away_loses_nothing(small: Any, scri
                 await asyncio.gather(flooding, speaking)
         finally:
             await postgres_server.restart()
-        await small.stored(len(before) + len(meanwhile) + len(mad), 60)
+        await small.stored(len(before) + len(meanwhile) + len(mad))
         await whole(small)
 
 
@@ -136,9 +137,9 @@ async def test_a_worker_keeps_what_is_refused_in_its_spool(small: Any, script: A
             assert spool.depth == len(quiet)
             async with small.service().running():
                 await flooding
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     await spool.until(lambda: spool.depth == 0)
-                await small.stored(len(mad) + len(quiet), 60)
+                await small.stored(len(mad) + len(quiet))
                 await whole(small)
         finally:
             sending.cancel()
@@ -150,7 +151,7 @@ async def test_what_is_stored_gives_way_and_the_newest_half_stays(small: Any, sc
     """While all is well, many times what the stream holds goes through it; afterwards it is neither full nor empty."""
     async with small.service().running() as service:
         await small.say(flood(script, "sbx-1", 150))
-        await small.stored(150, 60)
+        await small.stored(150)
 
         async def roomy() -> bool:
             return (await read_fill(service.bus, "EVENTS")).ratio < MARK
@@ -176,7 +177,7 @@ async def test_another_replica_gives_room_when_the_first_has_ended(small: Any, s
             await until(given)
         await asyncio.wait([flooding])
         await small.say(mad)
-        await small.stored(len(mad), 60)
+        await small.stored(len(mad))
         assert room_given(second) > 0
         await whole(small)
 
@@ -201,7 +202,7 @@ async def test_what_the_spawner_has_not_handled_stays(small: Any, script: Any) -
         (started,) = await agents.fetch(1)
         await started.ack_sync()
         await flooding
-        await small.stored(1 + len(mad), 60)
+        await small.stored(1 + len(mad))
 
 
 async def test_who_fills_the_artifacts_gives_up_the_oldest(world: Any) -> None:

@@ -13,6 +13,7 @@ import pytest
 from sandherd.contracts.requests import AskAudit
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.readiness import ask_ready
+from tests.patience import PATIENCE
 
 SANDBOXES = 8
 EVENTS_EACH = 375
@@ -49,7 +50,7 @@ async def _start(world: Any, program: str, **more: str) -> Process:
 async def _start_ready(world: Any, file: Path) -> Process:
     """One that works, and so ends in order when it is asked to."""
     process = await _start(world, "from event_ingest.main import main; main()", SANDHERD_HTTP_PORT_FILE=str(file))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not (file.exists() and (await ask_ready(f"http://127.0.0.1:{file.read_text().strip()}"))[0]):
             await asyncio.sleep(0.05)  # another process sets no event here
     return process
@@ -57,7 +58,7 @@ async def _start_ready(world: Any, file: Path) -> Process:
 
 async def _end(process: Process) -> None:
     process.terminate()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert await process.wait() == 0
 
 
@@ -86,10 +87,10 @@ async def test_killed_between_commit_and_acknowledgement(world: Any, script: Any
     count = await _say_all(world, script)
     for _ in range(KILLS):
         process = await _start(world, DIE_AFTER_COMMIT)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             assert await process.wait() == -signal.SIGKILL
     process = await _start(world, "from event_ingest.main import main; main()")
-    await world.stored(count, seconds=60)
+    await world.stored(count)
     await _end(process)
     audit = await _audit_is_clean(world, count)
     assert audit.duplicates_refused > 0
@@ -100,7 +101,7 @@ async def test_two_at_once_share_the_work(world: Any, script: Any, tmp_path: Pat
     """Two processes on one durable consumer and one database: nothing is stored or counted twice, or left out."""
     started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{number}") for number in range(2)])
     count = await _say_all(world, script)
-    await world.stored(count, seconds=60)
+    await world.stored(count)
     for process in started:
         await _end(process)
     await _audit_is_clean(world, count)

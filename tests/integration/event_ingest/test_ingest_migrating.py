@@ -12,6 +12,7 @@ from event_ingest.answers.records import answer_sandboxes, answer_tasks
 from event_ingest.migrating import Migration, MigrationRefusedError, migrate, read_migrations
 from sandherd.contracts.requests import PastSandboxes, PastTasks
 from sandherd.stack.postgres import PostgresServer
+from tests.patience import PATIENCE
 
 ONE = Migration(1, "one", "create table one (n int)")
 TWO = Migration(2, "two", "alter table one add m int")
@@ -117,5 +118,5 @@ async def test_the_service_ends_where_it_must_not_write(world: Any, postgres: st
     await connection.execute("update schema_migrations set sha256 = 'edited'")
     await connection.close()
     with pytest.raises(MigrationRefusedError, match="edited"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await world.service().run()

@@ -22,6 +22,7 @@ from sandherd.contracts.requests import (
     RequeueEventIngest,
 )
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
+from tests.patience import PATIENCE
 
 
 async def test_what_was_said_is_answered(running: Any, script: Any) -> None:
@@ -207,7 +208,7 @@ async def test_without_the_database_questions_are_refused_at_once(
 
 
 async def _until_ready(session: aiohttp.ClientSession, port: int, status: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
             async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
                 if answer.status == status:
@@ -238,7 +239,7 @@ async def _healthy(service: Any) -> bool:
 
 
 async def _until(condition: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.02)
 

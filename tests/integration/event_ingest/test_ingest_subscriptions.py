@@ -14,6 +14,7 @@ from sandherd.bus.pulling import Puller
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskSubscriptions, Subscribe, Subscription, Unsubscribe
 from sandherd.contracts.subjects import Principal, command_subject, event_subject
+from tests.patience import PATIENCE
 
 CREATE = "$JS.API.CONSUMER.CREATE.EVENTS"
 
@@ -26,12 +27,12 @@ async def take(
     puller = Puller(bus, subscription.stream, subscription.consumer, 8, api=API_FROM_OUTSIDE)
     await puller.bind()
     found: list[Any] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while len(found) < count:
             for message in await puller.next_batch(8):
                 found.append(json.loads(message.data))
                 if ack:
-                    await message.ack_sync(timeout=5)
+                    await message.ack_sync(timeout=PATIENCE)
     await puller.unbind()
     await bus.settle()  # what is said from now on is not sent here any more
     return found
@@ -174,7 +175,7 @@ async def test_one_that_nobody_takes_from_goes(world: Any) -> None:
     """A forgotten subscription does not stay for ever: after `subscription_idle` it is gone, and its place is free."""
     async with world.service(subscription_idle=0.5, subscriptions_per_project=1).running():
         await subscribe(world)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while await subscriptions(world):
                 await asyncio.sleep(0.05)
         await subscribe(world, "next")
@@ -247,7 +248,9 @@ async def test_what_a_subscriber_takes_goes_to_nobody_else(running: Any, script:
             await bus.client.publish(f"{asked}.EVENTS.{own.consumer}", b'{"batch": 1}', reply)
         await bus.client.publish("sandherd.v1.request.event-ingest.subscriptions.p1", b"{}", reply)
     await bus.settle()
-    async with asyncio.timeout(20):  # all were given, but to an acknowledgement's subject, which the broker refuses
+    async with asyncio.timeout(
+        PATIENCE
+    ):  # all were given, but to an acknowledgement's subject, which the broker refuses
         while (await subscriptions(running))["alerts"].unacknowledged < len(elsewhere) - 1:
             await asyncio.sleep(0.05)
     after = (await subscriptions(running, "p2"))["alerts"]

@@ -25,6 +25,7 @@ from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 PROJECT = "default"
 CommandT = TypeVar("CommandT", bound=Command)
@@ -102,7 +103,7 @@ class World:
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
@@ -126,7 +127,7 @@ class World:
 
     async def until_after(self, act: Callable[[], Awaitable[None]], condition: Callable[[], bool]) -> None:
         """Act until the condition holds, again and again: the relay may not be listening the first time."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while not condition():
                 await act()
                 self.changed.clear()

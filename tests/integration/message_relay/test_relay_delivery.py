@@ -12,6 +12,7 @@ from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.requests import RequeueMessageRelay
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
+from tests.doubles.stream_admin import stream_admin
 
 World = Any
 QUEUED_TO_END = ["queued", "delivered", "acknowledged"]
@@ -216,7 +217,7 @@ async def test_an_idle_inbox_costs_the_broker_no_consumer_and_no_subscription(wo
 async def test_a_dead_letter_that_is_put_back_is_handled_and_leaves_dead(world: World) -> None:
     """One that can be handled now arrives and is gone from DEAD; one that can't stays, and says why."""
     await world.record("sbx-1")
-    async with world.relay().running(), world.worker("sbx-1") as worker:
+    async with stream_admin(world.herd), world.relay().running(), world.worker("sbx-1") as worker:
         subject = "sandherd.v1.command.message-relay.send_message.default"
         await world.client.publish(subject, b"not json", msg_id="bad")
         await world.until_said(await world.send("sbx-1", "first"), "acknowledged")

@@ -7,7 +7,7 @@ import pytest
 
 from message_relay.deciding import too_many
 from sandherd.bus.connection import SubjectFullError
-from sandherd.bus.provision import stream_config
+from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import INBOX, Principal
 

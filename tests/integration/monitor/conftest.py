@@ -20,6 +20,7 @@ from sandherd.contracts.events import EVENTS
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 PROJECT = "default"
 NOT_SOON: dict[str, Any] = {
@@ -86,7 +87,7 @@ class World:
         return [said["data"]["reason"] for said in self.commands if said["data"].get("sandbox") == sandbox]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from sandherd.contracts.subjects import Principal
+
 World = Any
 LARGE = "x" * 100_000
 
@@ -17,4 +19,19 @@ async def test_who_floods_is_ended_and_nobody_else(world: World) -> None:
         await world.until(lambda: world.asked("sbx-mad") == ["flooding"])
         (found,) = world.of("monitor.flood_found", "sbx-mad")
         assert found["data"]["said_bytes"] > 1024 * 1024
+        assert world.asked("sbx-quiet") == []
+
+
+async def test_who_publishes_junk_is_ended_and_nobody_else(world: World) -> None:
+    """A few hundred messages of one byte that are no events, with a worker's credential."""
+    async with world.monitor(dead_letters_per_minute=10).running():
+        for sandbox in ("sbx-mad", "sbx-quiet"):
+            await world.born(sandbox)
+        async with world.herd.bus(Principal.WORKER, project="default", sandbox="sbx-mad") as worker:
+            for number in range(60):
+                subject = "sandherd.v1.event.default.sbx-mad.agent.completed"
+                await worker.publish(subject, b"1", msg_id=f"junk-{number}")
+        await world.until(lambda: world.asked("sbx-mad") == ["flooding"])
+        (found,) = world.of("monitor.flood_found", "sbx-mad")
+        assert found["data"]["said_junk"] > 50
         assert world.asked("sbx-quiet") == []

@@ -63,11 +63,11 @@ async def test_a_stream_that_no_longer_has_what_follows_is_read_from_its_first(w
     for number in range(8):
         await world.by_spawner(f"sbx-{number}", "sandbox.requested")
     path = world.herd.home / "creds" / "test.creds"
-    write_secret(path, Registrar(world.herd.identity).mint_provisioner())
+    write_secret(path, Registrar(world.herd.identity).mint_stream_admin())
     async with Bus.open(world.herd.url, name="t", identity=Identity.file(path), inbox="_INBOX_provisioner") as admin:
         await admin.js.purge_stream("EVENTS", seq=6)
     async with world.herd.bus(Principal.MONITOR) as bus:
-        follower = Follower(bus, "monitor-follow-x")
+        follower = Follower(bus)
         await follower.start(2)
         got: list[int] = []
         while len(got) < 3:

@@ -18,6 +18,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
 from tests.e2e.line import SANDHERD
+from tests.patience import PATIENCE
 
 P = Principal
 PROJECT = "p1"
@@ -64,7 +65,7 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-async def until(look: Callable[[], Awaitable[Any]], seconds: float = 60) -> Any:
+async def until(look: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
     """Wait until this finds something, and return that. Each look is several questions: not too often."""
     async with asyncio.timeout(seconds):
         while not (found := await look()):

@@ -19,6 +19,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.postgres import PostgresServer, binaries
 from tests.integration.operating.following import Place, followed, place
 from tests.integration.operating.herds import answer, context, running, until
+from tests.patience import PATIENCE
 
 
 @dataclass
@@ -48,7 +49,7 @@ async def kept(own_directory: Path) -> Path:
     return own_directory
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_a_lost_herd_goes_on_where_its_backup_was_made(postgres_server: PostgresServer, kept: Path) -> None:
     """A task is done, one works and one waits for it. All is lost: broker, database, sandboxes.
 
@@ -163,7 +164,7 @@ async def is_as_before(herd: Herd, before: Seen) -> None:
 
 async def goes_on(herd: Herd, before: Seen) -> None:
     for task, attempt in (("task-at-work", 2), ("task-waiting", 1)):
-        view = await asyncio.wait_for(herd.wait(task), 60)
+        view = await asyncio.wait_for(herd.wait(task), PATIENCE)
         assert (view.state, view.attempt) == ("completed", attempt), view
 
     async def stored() -> bool:

@@ -66,8 +66,8 @@ async def test_a_service_that_is_started_meanwhile_spoils_a_backup(
     take = backing_up._take
     async with AsyncExitStack() as stack:
 
-        async def taken(bus: Bus, folder: Path) -> dict[str, dict[str, Any]]:
-            held = await take(bus, folder)
+        async def taken(bus: Bus, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+            held = await take(bus, folder, names)
             await stack.enter_async_context(COMPOSE[P.MONITOR](herd.settings(P.MONITOR, home=tmp_path)).running())
             return held
 

@@ -28,6 +28,7 @@ ALWAYS = {
     "credential", "broker", "spawner", "event-ingest", "monitor", "message-relay", "streams", "consumers", "migrations",
     "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest", "lag message-relay-commands",
     "lag message-relay-agents", "clock", "live state", "history lag", "history", "dead letters",
+    "sandbox disk",
 }  # fmt: skip
 
 
@@ -42,14 +43,17 @@ def test_every_check_is_on_the_page() -> None:
     families = {name.removesuffix(" …") for name in shown if name.endswith(" …")}
     plain = {name for name in ALWAYS if not any(name.startswith(f"{family} ") for family in families)}
     assert plain | {"versions", "service credential", "unsaid"} == {name for name in shown if not name.endswith(" …")}
-    assert families == {"server", "runtime", "lag"}
+    assert families == {"server", "runtime", "lag", "process"}
 
 
 async def look(where: Context) -> dict[str, Check]:
-    """What doctor finds, by check. Whatever is not well has a remedy."""
+    """What doctor finds, by check, beside what is so throughout. Whatever is not well has a remedy."""
     found = await examine(where, datetime.now(UTC))
     assert all(check.remedy for check in found if check.state in {State.WRONG, State.WORTH_A_LOOK}), found
-    return {check.name: check for check in found}
+    checks = {check.name: check for check in found}
+    disk = checks.pop("sandbox disk", None)
+    assert disk is None or (disk.state, disk.found) == (State.WORTH_A_LOOK, "not limited in runtime process")
+    return checks
 
 
 async def until_all_well(where: Context) -> None:
@@ -80,7 +84,10 @@ async def test_each_check_fails_for_what_it_is_for(herd: Broker, postgres: str, 
 async def all_is_told_by_the_command(herd: Broker) -> None:
     done = await asyncio.to_thread(sandherd, herd, "doctor", "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {row["check"]: row["state"] for row in answer(done)} == dict.fromkeys(ALWAYS, "ok")
+    assert {row["check"]: row["state"] for row in answer(done)} == {
+        **dict.fromkeys(ALWAYS, "ok"),
+        "sandbox disk": "look",
+    }
 
 
 async def a_missing_stream_is_named(herd: Broker, where: Context) -> None:

@@ -11,6 +11,7 @@ from tests.doubles.kubernetes.cluster import Cluster
 from tests.doubles.kubernetes.opening import opened
 from tests.doubles.kubernetes.store import Json
 from tests.integration.runtimes.conftest import Boxes
+from tests.patience import PATIENCE
 
 PODS: Final = "/pods"
 
@@ -50,7 +51,7 @@ def change(cluster: Cluster, name: str, patch: Json) -> None:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Once it is so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.02)  # another thread: nothing here is told of it
 

@@ -22,6 +22,7 @@ from tests.doubles.remote.opening import open_remote, remote_double
 from tests.doubles.toolchains import with_worker
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
+from tests.patience import PATIENCE
 
 __all__ = ["daytona_double", "open_daytona", "open_remote", "remote_double"]  # fixtures that stand where doubles do
 PROVIDERS = ("docker", "daytona", "kubernetes", "remote")
@@ -63,7 +64,7 @@ class Boxes:
 
     async def until(self, box: Box, condition: Callable[[Box | None], bool]) -> Box | None:
         """The box once it is so."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE):
             while not condition(found := await self.provider.get(box.name)):
                 await asyncio.sleep(0.02)  # a provider's boxes tell nobody here
         return found

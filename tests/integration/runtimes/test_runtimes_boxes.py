@@ -9,6 +9,7 @@ import pytest
 from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
 from tests.integration.runtimes.conftest import PROVIDERS
+from tests.patience import PATIENCE
 
 WORK = f"{ROOT}/work"
 
@@ -133,7 +134,7 @@ async def test_the_end_of_a_program_is_told(boxes: Any) -> None:
     box = await boxes.make("sleep 0.3; exit 7")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert (ended.alive, ended.end.code, ended.end.out_of_memory) == (False, 7, False)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while box.name not in heard:
             await asyncio.sleep(0.02)  # the generator tells it in its own time
     hearing.cancel()

@@ -12,6 +12,7 @@ from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import Double
 from tests.doubles.daytona.opening import cloud
 from tests.integration.runtimes.conftest import Boxes
+from tests.patience import PATIENCE
 
 RUN = "/sandherd/run"
 LIES = (
@@ -86,11 +87,11 @@ async def test_a_sandbox_whose_toolbox_hangs_is_stopped_after_its_grace(
     monkeypatch.setattr("spawner.runtimes.daytona.toolbox._GRACE", 1)
     mute, well = await at.make(), await at.make()
     daytona_double.fail("POST", f"{TOOLBOX}{daytona_double.of(mute.name).shown['id']}/", times=10_000, slow=3600.0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         found = {box.name: box for box in await at.provider.find({HERD: at.herd})}
     assert (found[mute.name].alive, bool(found[mute.name].problem)) == (True, True)
     assert (found[well.name].alive, found[well.name].problem) == (True, "")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await at.provider.stop(mute.name, 1)
     assert daytona_double.of(mute.name).state == "stopped"
 

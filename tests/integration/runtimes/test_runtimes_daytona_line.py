@@ -91,7 +91,7 @@ async def test_a_task_goes_from_submission_to_its_diff(
         seen = spawner.words_around()
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
-        await person.eventually(lambda: daytona_double.living() == [], 60)
+        await person.eventually(lambda: daytona_double.living() == [])
         await person.hears(str(view.sandbox), "sandbox.terminated")
     edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
@@ -126,12 +126,12 @@ async def test_a_worker_that_is_lost_is_made_up_for(
     with Spawner(herd, daytona_double, tmp_path):
         task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])
         await person.reaches(task, "running")
-        await person.eventually(lambda: "agent.started" in {event["type"] for event in person.events}, 60)
+        await person.eventually(lambda: "agent.started" in {event["type"] for event in person.events})
         (name,) = daytona_double.living()
         await daytona_double.change(daytona_double.of(name), "stopped")
         view = await person.ended(task)
         assert view.state == "failed"
-        await person.eventually(lambda: daytona_double.living() == [], 60)
+        await person.eventually(lambda: daytona_double.living() == [])
     person.check_sequences()
 
 

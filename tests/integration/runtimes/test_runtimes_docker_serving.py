@@ -24,6 +24,7 @@ from tests.drivers.toolchains import interpreter
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 from tests.integration.spawner.conftest import Person, eventually
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
 SERVING = "sandherd-test-serving:1"
@@ -84,7 +85,7 @@ class Served:
     async def view(self) -> AgentServerView:
         """Where it is, with its key."""
         asked = AskAgentServer(sandbox=self.sandbox, with_key=True)
-        found: AgentServerView = await self.person.bus.ask(asked, "p1", timeout=10)
+        found: AgentServerView = await self.person.bus.ask(asked, "p1", timeout=PATIENCE)
         return found
 
     async def said(self, action: str) -> dict[str, Any]:

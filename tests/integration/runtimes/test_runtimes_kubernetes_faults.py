@@ -20,7 +20,7 @@ from tests.doubles.kubernetes.store import ApiError, Json
 from tests.integration.runtimes.clusters import PODS, breaks, change, left, listening, made, pod_of, until
 from tests.integration.runtimes.conftest import Boxes
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 SECRET = "a-secret-4711"
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
 

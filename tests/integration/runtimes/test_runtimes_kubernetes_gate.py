@@ -13,8 +13,9 @@ from tests.doubles.kubernetes.cluster import Cluster
 from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.clusters import PODS, breaks, left, made, pod_of
 from tests.integration.runtimes.conftest import WORK, Boxes
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 FAIR = 'trap "exit 5" TERM; while :; do sleep 0.05; done'
 
 
@@ -64,7 +65,7 @@ async def test_a_pod_that_is_restarted_before_anything_was_begun_in_it_is_begun_
     with pytest.raises(ProviderError):
         await pods.provider.create(spec)
     cluster.now(cluster.kubelet.containers[pod_of(cluster, spec.name)["metadata"]["uid"]].kill)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not restarts(cluster, spec.name):
             await asyncio.sleep(0.02)  # another thread: nothing here is told of it
     box = await pods.provider.create(spec)

@@ -18,7 +18,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.integration.runtimes.clusters import left, made, pod_of
 from tests.integration.spawner.conftest import Person, eventually
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 VERSIONS = ("v1alpha1", "v1beta1")
 
 

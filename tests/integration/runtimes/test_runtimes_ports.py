@@ -25,7 +25,7 @@ from tests.doubles.remote.opening import remote
 from tests.integration.runtimes.conftest import Boxes
 from tests.integration.spawner.conftest import eventually
 
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tests.doubles.remote.double import COMMAND, IMAGE, KEY, Double, Pod
 from tests.doubles.remote.opening import remote
 from tests.engines.agent_server import agent_server
 from tests.integration.runtimes.conftest import Boxes
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.timeout(300)]
 QUIET = {
@@ -33,7 +34,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator["Server"]:
     async with Double(real=agent_server() if request.param == "real" else None) as double:
         asked = {"image": IMAGE, "command": COMMAND, "session_id": "one", "environment": QUIET}
         pod = await double.start(asked)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             await double.until_ready(pod)
         async with aiohttp.ClientSession(f"{double.url}/sandbox/{pod.id}/") as session:
             yield Server(session, pod)
@@ -94,6 +95,7 @@ async def _files_are_as_expected(server: Server) -> None:
         assert (await server.ask("GET", "api/file/download", params={"path": there}))[0] == status, there
 
 
+@pytest.mark.long  # the stand-in does what the real one does: the test above; a box in it: test_runtimes_boxes
 async def test_a_box_lives_in_a_real_agent_server() -> None:
     """The adapter with the real thing in the pod: made, asked, stopped, started again, frozen and removed."""
     async with Double(real=agent_server()) as double:

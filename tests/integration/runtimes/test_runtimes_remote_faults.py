@@ -13,8 +13,10 @@ from spawner.runtimes.boxes.provider import Box, BoxSpec, BoxState, Command, Fil
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.remote.opening import open_remote as open_runtime
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
-from tests.doubles.remote.opening import PATIENCE, remote
+from tests.doubles.remote.opening import PATIENCE as RETRIES
+from tests.doubles.remote.opening import remote
 from tests.integration.runtimes.conftest import WAITS, Boxes
+from tests.patience import PATIENCE
 
 WORK = f"{ROOT}/work"
 
@@ -180,7 +182,7 @@ async def test_a_runtime_that_is_lost_is_no_more(at: Boxes, remote_double: Doubl
     news = at.provider.changes()
     assert await anext(news) == box.name
     await remote_double.stop(remote_double.of(box.name))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert await anext(news) == box.name
     assert await at.provider.get(box.name) is None
     assert await at.provider.find({HERD: at.herd}) == []
@@ -278,7 +280,7 @@ async def test_a_box_that_stays_mute_is_given_up(remote_double: Double) -> None:
     box = await boxes.make()
     remote_double.fail("POST", "^/sandbox/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
     await refused(boxes.provider.stop(box.name, 0), ProviderFault.TRANSIENT, remote_double)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while remote_double.living():
             try:
                 await boxes.provider.stop(box.name, 0)
@@ -293,7 +295,7 @@ async def test_what_was_begun_and_left_is_found_and_removed(remote_double: Doubl
     first, herd = Boxes(remote(remote_double)), "0123456789abcdef"
     remote_double.stuck = 1
     making = asyncio.create_task(first.make(labels={HERD: herd}))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not remote_double.living():
             await asyncio.sleep(0.02)  # the double tells nobody
     making.cancel()
@@ -344,7 +346,7 @@ async def test_what_can_not_be_opened_says_what_to_set(
     remote_double: Double, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], says: str
 ) -> None:
     """At the spawner's start, not with the first sandbox; no key is in it."""
-    monkeypatch.setattr("spawner.runtimes.remote.opening.PATIENCE", PATIENCE)
+    monkeypatch.setattr("spawner.runtimes.remote.opening.PATIENCE", RETRIES)
     usual = {"remote_api_url": remote_double.url, "remote_api_key": KEY, "sandbox_image": IMAGE, "runtime": "remote"}
     with pytest.raises(RuntimeFailedError, match=says) as caught:
         await open_runtime(Settings(**{**usual, **given}), "0123456789abcdef")

@@ -21,6 +21,7 @@ from spawner.sandboxes.record import SandboxRecord
 from tests.doubles.remote.double import ApiError, Double
 from tests.doubles.remote.opening import remote
 from tests.integration.runtimes.conftest import Boxes
+from tests.patience import PATIENCE
 
 RUN = "/sandherd/run"
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
@@ -84,7 +85,7 @@ async def test_a_sandbox_whose_agent_server_is_gone_is_ended_all_the_same(
     box, runtime = await at.make(), BoxRuntime(at.provider, at.herd)
     pod = remote_double.of(box.name)
     remote_double.fail("POST", f"^/sandbox/{pod.id}/", times=10_000, error=ApiError(status, "no", "no answer"))
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE):
         while (seen := await runtime.look(box.name)) is not None:
             assert seen.alive
             try:
@@ -115,7 +116,7 @@ async def test_a_box_that_is_not_ready_is_not_said_to_be_stopped(at: Boxes, remo
     with pytest.raises(ProviderError, match="not ready") as caught:
         await at.provider.stop(box.name, 0)
     assert caught.value.fault is ProviderFault.TRANSIENT
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while remote_double.living():
             with suppress(ProviderError):
                 await at.provider.stop(box.name, 0)

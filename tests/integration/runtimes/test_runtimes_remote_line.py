@@ -63,7 +63,7 @@ async def test_a_task_goes_from_submission_to_its_diff(
         seen = words_of_our_own()
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
-        await person.eventually(lambda: remote_double.living() == [], 60)
+        await person.eventually(lambda: remote_double.living() == [])
         await person.hears(str(view.sandbox), "sandbox.terminated")
     edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
@@ -94,7 +94,7 @@ async def test_what_goes_wrong_is_told_and_leaves_nothing(
 async def _begun(person: Person) -> str:
     task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])
     await person.reaches(task, "running")
-    await person.eventually(lambda: "agent.started" in {event["type"] for event in person.events}, 60)
+    await person.eventually(lambda: "agent.started" in {event["type"] for event in person.events})
     return task
 
 
@@ -109,7 +109,7 @@ async def test_a_worker_that_is_lost_is_made_up_for(
         (pod,) = remote_double.pods.values()
         await remote_double.restart(pod, "Evicted", wipe=wipe)
         assert (await person.ended(task)).state == "failed"
-        await person.eventually(lambda: remote_double.living() == [], 60)
+        await person.eventually(lambda: remote_double.living() == [])
     if not wipe:
         person.check_sequences()
 
@@ -124,7 +124,7 @@ async def test_a_sandbox_that_is_lost_is_told(
         (pod,) = remote_double.pods.values()
         await remote_double.stop(pod)
         assert (await person.ended(task)).state == "failed"
-        await person.eventually(lambda: "sandbox.failed" in {event["type"] for event in person.events}, 60)
+        await person.eventually(lambda: "sandbox.failed" in {event["type"] for event in person.events})
     (failed,) = [event["data"] for event in person.unique() if event["type"] == "sandbox.failed"]
     assert failed["error_type"] == "sandbox_lost"
     assert remote_double.living() == []

@@ -239,7 +239,7 @@ async def test_a_sandbox_stands_still_and_goes_on_or_that_is_refused(sandboxes: 
 async def test_a_worker_that_never_began_says_so_with_its_end(sandboxes: Sandboxes) -> None:
     """Asked to end in order while it still knocks; its files can be read afterwards, too."""
     unit = await sandboxes.make()
-    await eventually(lambda: sandboxes.runtime.read(unit, "state/worker.nk", 1000), 30)
+    await eventually(lambda: sandboxes.runtime.read(unit, "state/worker.nk", 1000))
     await sandboxes.runtime.stop(unit, 20)
     end = (await _look(sandboxes, unit)).end
     assert end is not None
@@ -281,7 +281,7 @@ async def test_a_port_of_a_sandbox_is_reached_by_whoever_shows_what_is_wanted(
         serving = f"setsid python3 -m http.server {port} --bind 0.0.0.0 >/dev/null 2>&1 & echo hello > told"
         assert (await sandboxes.sh(unit, serving)).code == 0
         address = await sandboxes.runtime.address(unit, port)
-        assert await eventually(lambda: _got(address), 30) == "hello\n"
+        assert await eventually(lambda: _got(address)) == "hello\n"
         for name, secret in address.headers.items():
             assert secret not in repr(address)
             assert await _got(replace(address, headers={})) is None

@@ -33,8 +33,9 @@ from tests.doubles.remote.double import Double as RuntimeApi
 from tests.doubles.remote.opening import remote
 from tests.doubles.toolchains import laid
 from tests.integration.spawner.conftest import Person, eventually
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(300)]
 Made = tuple[Callable[[], Awaitable[Provider]], Callable[[], Sequence[int]]]
 """What opens the provider, and the ports of its only box that there is a way to; none of them named: any."""
 
@@ -72,7 +73,7 @@ class Served:
     async def ask(self, *, with_key: bool) -> AgentServerView:
         """Where it is said to be."""
         asked = AskAgentServer(sandbox=self.sandbox, with_key=with_key)
-        found: AgentServerView = await self._bus.ask(asked, "p1", timeout=10)
+        found: AgentServerView = await self._bus.ask(asked, "p1", timeout=PATIENCE)
         return found
 
 
@@ -101,7 +102,7 @@ async def served(kind: str, made: Made, herd: Broker, tmp_path: Path) -> AsyncIt
         person = Person(bus, eventually, tmp_path)
         await person.listen()
         sandbox = await person.create(limits=Limits(memory_mb=1024), agent_server=AgentServer(restarts=0))
-        await eventually(lambda: "agent.server_ready" in person.types(sandbox), 90)
+        await eventually(lambda: "agent.server_ready" in person.types(sandbox))
         yield Served(bus, person, sandbox)
         await person.command(TerminateSandbox(sandbox=sandbox, reason="seen enough"), sandbox)
         await person.hears(sandbox, "sandbox.terminated")

@@ -15,6 +15,7 @@ from spawner.runtimes.daytona.opening import open_daytona
 from spawner.runtimes.docker.opening import open_docker
 from spawner.runtimes.kubernetes.opening import open_kubernetes
 from spawner.runtimes.remote.opening import open_remote
+from tests.patience import PATIENCE
 
 KEY = "dtn_a0123456789secret"
 CONFIG = """
@@ -54,7 +55,7 @@ async def _told(kind: str, folder: Path, answer: web.Response) -> str:
         return web.Response(body=answer.body, status=answer.status, content_type=answer.content_type)
 
     app.router.add_route("*", "/{path:.*}", same)
-    async with TestServer(app) as server, asyncio.timeout(60):
+    async with TestServer(app) as server, asyncio.timeout(PATIENCE):
         with pytest.raises(RuntimeFailedError) as caught:
             await OPENING[kind](_settings(str(server.make_url("")).rstrip("/"), folder), "herd")
     return str(caught.value)

@@ -34,6 +34,8 @@ from spawner.main import compose
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 from spawner.runtimes.process import ProcessRuntime
+from tests.integration.spawner.file_thief import Thief
+from tests.patience import PATIENCE
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 
@@ -52,7 +54,7 @@ def _plan_for() -> PlanFor:
     return plan_for
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = 20) -> Any:
+async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Wait until the condition returns something true, and return that."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
@@ -169,7 +171,7 @@ class Person:
     async def sandbox(self, sandbox: str) -> SandboxView | None:
         """The sandbox as it stands; None while no spawner answers, too."""
         try:
-            found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), "p1", timeout=0.5)).sandboxes
+            found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), "p1", timeout=1)).sandboxes
         except BusError:
             return None
         return found[0] if found else None
@@ -181,21 +183,21 @@ class Person:
             view = await self.sandbox(sandbox)
             return view if view and view.state == state else None
 
-        found: SandboxView = await self.eventually(look, 60)
+        found: SandboxView = await self.eventually(look)
         return found
 
     def said(self, entity: str, event_type: str) -> dict[str, Any]:
         """What the first event of a type said of it."""
         return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
-    async def task(self, task: str, timeout: float = 5) -> TaskView | None:
+    async def task(self, task: str, timeout: float = PATIENCE) -> TaskView | None:
         found = (await self.bus.ask(LiveTasks(task=task), "p1", timeout=timeout)).tasks
         return found[0] if found else None
 
     async def try_task(self, task: str) -> TaskView | None:
         """The same, or None while no spawner answers."""
         try:
-            return await self.task(task, timeout=0.5)
+            return await self.task(task, timeout=1)
         except BusError:
             return None
 
@@ -204,7 +206,7 @@ class Person:
             view = await self.try_task(task)
             return view if view and view.ended_at else None
 
-        found: TaskView = await self.eventually(look, 60)
+        found: TaskView = await self.eventually(look)
         return found
 
     async def reaches(self, task: str, state: str) -> TaskView:
@@ -232,7 +234,7 @@ class Person:
                 return False
             return all(view.state in SANDBOX_ENDED for view in views) and not list((self.home / "sandboxes").iterdir())
 
-        await self.eventually(look, 60)
+        await self.eventually(look)
 
     def types(self, entity: str) -> list[str]:
         return [event["type"] for event in self.events if event["subject"] == entity]
@@ -265,3 +267,8 @@ async def person(herd: Broker, eventually: Eventually, home: Path) -> AsyncItera
         someone = Person(bus, eventually, home)
         await someone.listen()
         yield someone
+
+
+@pytest.fixture
+def thief(herd: Broker, home: Path) -> Thief:
+    return Thief(herd, home)

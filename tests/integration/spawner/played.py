@@ -45,7 +45,14 @@ async def access_room(
         service.answer(request, later(request), at_once=at_once)
     async with service.running():
         live = Live(service.bus, service.meters)
-        answers |= make_answers(service.bus, live, wanted, Menu.of(wanted, able(runtimes or {})), runtimes or {})
+        answers |= make_answers(
+            service.bus,
+            live,
+            wanted,
+            menu=Menu.of(wanted, able(runtimes or {})),
+            runtimes=runtimes or {},
+            secrets_key="a-key",
+        )
         yield live
 
 

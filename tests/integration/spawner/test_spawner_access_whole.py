@@ -32,6 +32,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT
+from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
 SANDBOX = "sbx-whole"
@@ -44,7 +45,7 @@ class Tenant:
         self.person = person
 
     async def ask(self, request: Any) -> Any:
-        return await self.person.bus.ask(request, "p1", timeout=20)
+        return await self.person.bus.ask(request, "p1", timeout=PATIENCE)
 
     async def make(self) -> None:
         await self.person.command(CreateSandbox(sandbox=SANDBOX, spec=SandboxSpec()), SANDBOX)
@@ -55,7 +56,7 @@ class Tenant:
             views = (await self.ask(LiveSandboxes(sandbox=SANDBOX))).sandboxes
             return bool(views) and views[0].state is state
 
-        await self.person.eventually(look, 60)
+        await self.person.eventually(look)
 
     async def start(self, *command: str, **more: Any) -> ExecState:
         question = Exec(sandbox=SANDBOX, exec=new_name("exc"), command=list(command), wait_seconds=0, **more)

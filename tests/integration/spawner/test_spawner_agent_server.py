@@ -21,6 +21,8 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.runtimes import processes
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
+from tests.integration.spawner.entry_paths import assert_confined, check_code
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(400)]
 SECONDS = 150
@@ -34,7 +36,7 @@ class Served:
 
     async def ask(self, *, with_key: bool = False) -> AgentServerView:
         view: AgentServerView = await self.person.bus.ask(
-            AskAgentServer(sandbox=self.sandbox, with_key=with_key), "p1", timeout=10
+            AskAgentServer(sandbox=self.sandbox, with_key=with_key), "p1", timeout=PATIENCE
         )
         return view
 
@@ -85,6 +87,7 @@ async def served(spawner: Callable[..., Service], person: Any) -> AsyncIterator[
         yield Served(person, sandbox)
 
 
+@pytest.mark.long  # cheaply: test_runtimes_serving, and its port: network/test_network_attacks (test_another_sandbox…)
 async def test_an_agent_server_lives_and_ends_with_its_sandbox(served: Served, herd: Broker, home: Path) -> None:
     """It answers where it is said to be, to its key alone, which is nowhere but in the sandbox and in the answer.
 
@@ -96,7 +99,9 @@ async def test_an_agent_server_lives_and_ends_with_its_sandbox(served: Served, h
     key = (await served.ask(with_key=True)).key
     assert key is not None
     await _answers_to_its_key_alone(served, key, herd)
-    assert (home / "sandboxes" / served.sandbox / "work" / "made-by-it").exists()
+    work = home / "sandboxes" / served.sandbox / "work"
+    assert (work / "made-by-it").exists()
+    await _is_confined_like_an_agent(served, key, work)
     await _is_started_again(served, key)
     await _ends_with_its_sandbox(served)
     assert key not in json.dumps(served.person.events)
@@ -107,7 +112,8 @@ async def test_an_agent_server_lives_and_ends_with_its_sandbox(served: Served, h
 async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> None:
     view = await served.ask()
     assert (view.state, view.starts, view.key) == ("ready", 1, None)
-    assert view.url == f"http://127.0.0.1:{(await served.said('server_ready'))['port']}"
+    assert view.url is not None
+    assert view.url.startswith("http://127.0.0.1:")  # a port of the host that leads to the sandbox's own
     assert (await served.call(view, "/health"))[0] == 200
     assert (await served.call(view, "/api/conversations/count"))[0] == 401
     assert await served.call(view, "/api/conversations/count", key) == (200, 0)
@@ -117,8 +123,21 @@ async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> N
     assert not any(key.encode() in _line(pid) for pid in processes.pids())
     async with herd.bus(Principal.CLIENT, project="p2") as stranger:
         with pytest.raises(RefusedError) as caught:
-            await stranger.ask(AskAgentServer(sandbox=served.sandbox, with_key=True), "p2", timeout=5)
+            await stranger.ask(AskAgentServer(sandbox=served.sandbox, with_key=True), "p2", timeout=PATIENCE)
         assert caught.value.problem.code is Code.NOT_FOUND
+
+
+async def _is_confined_like_an_agent(served: Served, key: str, work: Path) -> None:
+    """What the server runs for whoever has its key, and so the server itself, whose rights it has."""
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        code = check_code("server", server.sockets[0].getsockname()[1])
+        (work / "check.py").write_text(code)
+        status, ran = await served.call(
+            await served.ask(), "/api/bash/execute_bash_command", key, command="python3 -I check.py"
+        )
+    assert (status, ran["exit_code"]) == (200, 0), ran
+    assert_confined(ran["stdout"], work, "server")
 
 
 async def _is_started_again(served: Served, key: str) -> None:

@@ -1,5 +1,6 @@
 """What can be asked of a herd, told to whoever asks: runtimes, profiles, limits and harnesses."""
 
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ from sandherd.contracts.specs import Limits
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.runtimes.contract import Capabilities, Isolation, Runtime
+from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.played import access_room
 
 P = Principal
@@ -36,3 +38,13 @@ async def test_what_can_be_asked_for_is_told(herd: Broker) -> None:
         7 * MIB,
         20,
     )
+
+
+async def test_the_process_runtime_states_whether_it_limits_the_disk(
+    herd: Broker, open_process: Callable[..., Awaitable[ProcessRuntime]]
+) -> None:
+    """A client reads it, and so do `sandherd runtimes` and `doctor`."""
+    runtime = cast("Runtime", await open_process(""))
+    async with access_room(herd, {"process": runtime}), herd.bus(P.CLIENT, project="p1") as client:
+        found = await client.ask(ListRuntimes(), "p1")
+    assert [view.disk for view in found.runtimes] == ["none"]

@@ -55,7 +55,7 @@ async def test_killed_at_one_act_after_another(start: Start, person: Any, tmp_pa
         async def over(process: asyncio.subprocess.Process = process) -> bool:
             return process.returncode is not None or await done(person, tasks)
 
-        await person.eventually(over, 60)
+        await person.eventually(over)
     process = await start(0)
     views = [await person.ended(task) for task in tasks]
     assert [view.state for view in views] == ["completed"] * 3 + ["failed"], log_of(tmp_path)[-3000:]

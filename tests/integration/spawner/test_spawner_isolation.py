@@ -155,6 +155,7 @@ async def test_what_lies_under_a_visible_root_is_hidden_all_the_same(
     """A stack home inside the interpreter's tree, say, is empty inside."""
     roots = bubblewrap.python_roots
     monkeypatch.setattr(bubblewrap, "python_roots", lambda *given: (*roots(*given), str(tmp_path)))
+    tmp_path.chmod(0o755)  # as every interpreter's tree is: a sandbox's own uid has to get in
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack" / "secret").write_text("x")
     (tmp_path / "open").write_text("x")

@@ -4,15 +4,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from sandherd.bus.connection import Bus, RefusedError, read_reply
-from sandherd.bus.identity import Key, Kind
+from sandherd.bus.connection import Bus, BusError, Identity, RefusedError, read_reply
+from sandherd.bus.identity import Key, Kind, bearer
 from sandherd.bus.service import Service
 from sandherd.contracts.commands import CancelTask
 from sandherd.contracts.envelope import wrap
@@ -21,6 +23,7 @@ from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
 from sandherd.contracts.requests import AskCredential, CredentialGrant
 from sandherd.contracts.subjects import CREDENTIAL, Principal
+from sandherd.private_files import write_file
 from sandherd.stack.broker import Broker
 from spawner.main import Spawner
 from spawner.runtimes import processes, shim
@@ -146,11 +149,47 @@ async def test_credentials_are_for_the_living(spawner: Make, person: Any, herd: 
             assert refused.value.problem.code is Code.REFUSED
         await person.command(CancelTask(task=task), task)
         await person.all_gone()
-        with pytest.raises(RefusedError, match="has ended"):
+        with pytest.raises(BusError):
             await ask(herd, view.sandbox, fence, key)
         listed = await (await service.bus.js.key_value("revocations")).get("list")
         assert key.public in (listed.value or b"").decode()
     assert grant.jwt.count(".") == 2
+
+
+async def test_a_bootstrap_credential_is_rejected_after_the_end(spawner: Make, person: Any, herd: Broker) -> None:
+    """Of a sandbox that ended in order and of one that was lost: the file its runtime had been given opens nothing.
+
+    A connection that is open at the end is cut, and the next sandbox of the same task is given another key.
+    """
+    async with spawner().running():
+        first = await person.submit(SLEEPER)
+        second = await person.submit(SLEEPER)
+        views = [await person.reaches(task, "running") for task in (first, second)]
+        texts = [place_of(person.home, view.sandbox).joiner.read_text() for view in views]
+        async with joined(herd, texts[0]) as open_at_the_end:
+            assert open_at_the_end.connected
+            await person.command(CancelTask(task=first), first)
+            os.kill(worker_of(person.home, views[1].sandbox), signal.SIGKILL)
+            await person.all_gone()
+
+            async def cut() -> bool:
+                return not open_at_the_end.connected
+
+            await person.eventually(cut)
+        for text in texts:
+            with pytest.raises(BusError):
+                async with joined(herd, text):
+                    pass
+
+
+@asynccontextmanager
+async def joined(herd: Broker, text: str) -> AsyncIterator[Bus]:
+    """A connection with a bootstrap credential that somebody has copied."""
+    path = herd.home / "creds" / f"{uuid4().hex}.creds"
+    write_file(path, text)
+    who = bearer(text)
+    async with Bus.open(herd.url, name=who.name, identity=Identity.file(path), inbox=who.inbox, patience=5) as bus:
+        yield bus
 
 
 async def test_an_orphan_is_reported_and_removed(spawner: Make, person: Any) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 from nats.js.errors import KeyNotFoundError, NoKeysError
 
 from sandherd.bus.service import Service
+from sandherd.client import Herd
 from sandherd.contracts.commands import Limits, TerminateSandbox
+from sandherd.stack.broker import Broker
 from spawner.pool.record import WarmRecord, WarmState
 from spawner.runtimes import shim
 from spawner.runtimes.layout import Layout
+from tests.integration.spawner.file_thief import CANARY, Thief, context_of
 
 Make = Callable[..., Service]
 QUICK = {"quick": {"warm": 1}}
@@ -37,12 +40,12 @@ async def ready(person: Any, service: Service, count: int = 1) -> list[WarmRecor
         waits = len(found) == count and all(record.state is WarmState.READY for record in found)
         return found if waits else None
 
-    records: list[WarmRecord] = await person.eventually(look, 60)
+    records: list[WarmRecord] = await person.eventually(look)
     return records
 
 
 async def emptied(person: Any, home: Any) -> None:
-    await person.eventually(lambda: not list((home / "sandboxes").iterdir()), 60)
+    await person.eventually(lambda: not list((home / "sandboxes").iterdir()))
 
 
 async def test_a_task_takes_a_sandbox_that_waits(spawner: Make, person: Any) -> None:
@@ -96,7 +99,7 @@ async def test_one_that_ended_while_it_waited_is_replaced(spawner: Make, person:
             found = await pooled(service)
             return [record.state for record in found] == [WarmState.READY] and found[0].unit != unit
 
-        await person.eventually(replaced, 60)
+        await person.eventually(replaced)
         assert not place.exists()
     async with spawner().running():
         await emptied(person, person.home)
@@ -126,3 +129,24 @@ async def test_the_pool_is_found_again(spawner: Make, person: Any) -> None:
         assert person.said(view.sandbox, "sandbox.spawned")["warm"] is True
     async with spawner().running():
         await emptied(person, person.home)
+
+
+async def test_a_claimed_sandbox_leaves_no_secret(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+    """It is given secrets when it is claimed: those of its task, and named ones. After its end no file has them."""
+    named = "canary-5c0d-of-a-named-secret"
+    check = f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" && test "$NAMED" = {named[:6]}"{named[6:]}"'
+    given = {"env": {"TOKEN": CANARY}, "secret_env": frozenset({"TOKEN"}), "secrets": {"NAMED": "k"}}
+    async with spawner(keep_secrets=0, profiles=QUICK).running() as service, Herd.connect(context_of(herd)) as alice:
+        await alice.set_secret("k", named)
+        await ready(person, service)
+        task = await person.submit(["/bin/sh", "-c", check], profile="quick", **given)
+        view = await person.ended(task)
+        assert view.state == "completed"
+        found = await person.sandbox(view.sandbox)
+        assert found is not None
+        assert found.warm
+        await person.sandbox_is(view.sandbox, "terminated")
+        await alice.delete_secret("k")
+        await person.eventually(lambda: not thief.finds(named) and not thief.finds(CANARY))
+    await herd.stop()
+    assert thief.finds(named) + thief.finds(CANARY) == []

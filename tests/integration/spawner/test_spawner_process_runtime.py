@@ -223,11 +223,12 @@ async def test_recovering_what_was_never_made_is_refused(open_process: Open, pla
 async def test_bubblewrap_that_is_demanded_and_missing_is_refused(
     open_process: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With `bubblewrap` nothing runs without it; with `auto` it does, and says so."""
+    """With `bubblewrap` and with `auto` nothing runs without it; with `weak` it does, and says so."""
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setattr("spawner.runtimes.bubblewrap.bwrap_path", lambda: broken)
     with pytest.raises(RuntimeFailedError, match="No permissions to create new namespace"):
         await open_process(SLEEP, "bubblewrap")
-    assert (await open_process(SLEEP, "auto")).capabilities.isolation == "none"
+    assert (await open_process(SLEEP, "auto")).refusal
+    assert (await open_process(SLEEP, "weak")).capabilities.isolation == "none"

@@ -71,7 +71,7 @@ async def test_what_is_never_made_fails_and_is_tried_again(spawner_with: Make, p
             raise RuntimeFailedError(RuntimeFault.QUOTA, "no room")
         await real(plan)
 
-    async with spawner_with(create, spawn_timeout=4).running():
+    async with spawner_with(create, spawn_timeout=10).running():
         task = await person.submit(["true"], retry=Retry(max_attempts=2, first_delay_seconds=0))
         view = await person.ended(task)
         assert (view.state, view.attempt) == ("completed", 2)

@@ -16,6 +16,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.runtimes import processes, shim
 from spawner.runtimes.layout import Layout, Place
+from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
 AT_ONCE = Retry(first_delay_seconds=0)
@@ -38,7 +39,7 @@ def worker_of(home: Path, sandbox: str) -> int:
 
 async def prune(herd: Broker, *, now: bool = False) -> Pruned:
     async with herd.bus(Principal.OPERATOR) as operator:
-        return await operator.ask(Prune(now=now), "fleet", timeout=10)
+        return await operator.ask(Prune(now=now), "fleet", timeout=PATIENCE)
 
 
 async def test_a_lost_worker_is_tried_again_in_a_new_sandbox(spawner: Make, person: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import Bus, StreamFullError
-from sandherd.bus.provision import stream_config
 from sandherd.bus.service import Service
+from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal

@@ -24,6 +24,7 @@ from sandherd.contracts.requests import (
     UploadChunk,
 )
 from sandherd.contracts.subjects import ARTIFACT
+from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
 PROJECT = "p1"
@@ -31,7 +32,7 @@ PROJECT = "p1"
 
 async def ask(person: Any, question: Request[Any]) -> Any:
     """Ask the spawner."""
-    return await person.bus.ask(question, PROJECT, timeout=15)
+    return await person.bus.ask(question, PROJECT, timeout=PATIENCE)
 
 
 async def run(person: Any, sandbox: str, *command: str) -> tuple[int | None, bytes]:
@@ -112,7 +113,7 @@ async def test_the_next_attempt_gets_what_the_first_has_left(spawner: Make, pers
             view = await person.try_task(task)
             return view.sandbox if view and view.attempt == 2 and view.state == "running" else None
 
-        sandbox = await person.eventually(second, 40)
+        sandbox = await person.eventually(second)
         found = await person.eventually(lambda: _read(person, sandbox, "found"))
         assert found == b"half\ntrying\n"
         assert (await run(person, sandbox, "/usr/bin/touch", "enough"))[0] == 0

@@ -11,6 +11,7 @@ import pytest
 
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import ChildFailedError
+from tests.patience import PATIENCE
 
 pytestmark = [
     pytest.mark.faults,
@@ -40,7 +41,7 @@ async def test_a_kill_at_any_moment_of_a_start_is_told_as_one(herd: Broker) -> N
         await herd.kill()
         striking = asyncio.create_task(strike(herd, herd.child.pid, MOMENTS.uniform(0, LATEST)))
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE):
                 await herd.start()
         except ChildFailedError as error:
             told.append(str(error))

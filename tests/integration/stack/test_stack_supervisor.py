@@ -17,13 +17,14 @@ from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import bearer
 from sandherd.stack import Phase, StackFailedError, StackStatus, down, status, up
 from sandherd.stack.home import Home, mark_of, read_record
+from tests.patience import PATIENCE
 
 NAMES = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
 
 pytestmark = [pytest.mark.faults]
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():  # other processes set no event here
             await asyncio.sleep(0.05)

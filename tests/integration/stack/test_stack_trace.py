@@ -9,6 +9,7 @@ import pytest
 from sandherd.client import Context, Herd
 from sandherd.stack.control import down, up
 from tests.doubles.otlp.receiver import collecting
+from tests.patience import PATIENCE
 
 
 async def test_a_collector_that_hangs_costs_nothing_and_loses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,9 +23,9 @@ async def test_a_collector_that_hangs_costs_nothing_and_loses_no_event(monkeypat
             try:
                 async with Herd.connect(Context.resolve(home=Path(directory), environ={})) as herd:
                     task = await herd.submit("say hello", ["echo", "hello"])
-                    ended = await asyncio.wait_for(herd.wait(task), 60)
+                    ended = await asyncio.wait_for(herd.wait(task), PATIENCE)
                     assert ended.state == "completed"
-                    async with asyncio.timeout(30):
+                    async with asyncio.timeout(PATIENCE):
                         while (audit := await herd.audit()).unstored:
                             await asyncio.sleep(0.05)
                 assert (audit.missing, audit.dead, audit.conflicts) == (0, 0, 0)

@@ -20,11 +20,11 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.names import new_name
 from sandherd.stack.control import down, status, up
 from tests.engines.prometheus import Prometheus, prometheus
+from tests.patience import PATIENCE
 
 AGENT: Final = Path(__file__).with_name("agent.py").read_text()
 ROOT: Final = Path(__file__).parents[3]
 HERD: Final = "a-herd"
-PATIENCE: Final = 120
 SET: Final = {"HEARTBEAT_INTERVAL": "1", "SANDHERD_CHECK_INTERVAL": "1"}
 
 

@@ -89,11 +89,11 @@ def is_command(words: list[str]) -> bool:
     service = "|".join(SERVICES)
     known = (
         r"docker compose (ps|up -d)",
-        rf"docker compose (logs --since 15m|restart) ({service}|nats|postgres|collector)",
+        rf"docker compose (logs --since 15m|restart) ({service}|nats|store-guard|postgres|collector)",
         r"kubectl (get|describe) (pods|nodes|events)( -n (sandherd|sandherd-sandboxes))?",
         rf"kubectl (logs|rollout restart) -n sandherd deploy/sandherd-({service})( --since=15m)?",
         rf"kubectl scale -n sandherd deploy/sandherd-({service}) --replicas=\d",
-        r"kubectl logs -n nats statefulset/nats -c nats --since=15m",
+        r"kubectl logs -n nats statefulset/nats -c (nats|store-guard) --since=15m",
     )
     return any(re.fullmatch(pattern, text) for pattern in known)
 

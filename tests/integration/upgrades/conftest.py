@@ -16,17 +16,19 @@ import psutil
 import pytest
 
 from event_ingest.upgrading import upgrade
+from sandherd.bus.identity.material import CLAIMS_CREDENTIALS
+from sandherd.bus.identity.revoking import give_token, system_line
 from sandherd.bus.permissions import SERVICES
 from sandherd.client import Context, Herd
 from sandherd.contracts.requests import DeadLetter
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
+from tests.patience import PATIENCE
 from tests.releases import installing
 
 PROGRAMS: Final = Path(installing.__file__).parent
 MODULE: Final = ("-P", "-m", "sandherd_worker.main")
-PATIENCE: Final = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -43,17 +45,21 @@ def new() -> Iterator[Path]:
 
 
 class Site:
-    """A deployment whose broker and database are upgraded already: that comes before any new code."""
+    """A deployment whose streams and database are upgraded already: that comes before any new code.
+
+    The accounts' rights and the services' credentials change with the services: a version may need other rights.
+    """
 
     def __init__(self, broker: Broker, database: str, home: Path) -> None:
         self.broker, self.database, self.home = broker, database, home
 
     @asynccontextmanager
     async def services(self, python: Path, worker: Path) -> AsyncIterator[None]:
-        """All four of this version, whose spawner starts workers of that version."""
+        """All four of this version, with its rights, whose spawner starts workers of that version."""
+        credentials = await self._take_rights(python)
         told = {
             "worker": [str(worker), *MODULE],
-            "services": {str(service): self._settings(service) for service in SERVICES},
+            "services": {str(service): self._settings(service, credentials[service]) for service in SERVICES},
         }
         log, running = self.home / "services.log", self.home / "running"
         running.unlink(missing_ok=True)
@@ -74,12 +80,20 @@ class Site:
                 process.kill()
                 await process.communicate()
 
-    def _settings(self, service: Principal) -> dict[str, str]:
+    async def _take_rights(self, python: Path) -> dict[str, str]:
+        """Give the broker the accounts of this version, as `identity init` and `push` do. Returns credentials files."""
+        (made,) = await program(python, "accounts.py", str(self.broker.home))
+        async with system_line(self.broker.url, self.broker.spawner_identity / CLAIMS_CREDENTIALS) as system:
+            for name in (name for name in made["tokens"] if name not in {"operator", "system"}):
+                await give_token(system, made["tokens"][name])
+        return dict(made["credentials"])
+
+    def _settings(self, service: Principal, credentials: str) -> dict[str, str]:
         told = {
             "nats_url": self.broker.url,
             "database_url": self.database,
             "home": str(self.home),
-            "credentials": str(self.broker.credentials(service)),
+            "credentials": credentials,
         }
         return told | ({"identity_dir": str(self.broker.spawner_identity)} if service is Principal.SPAWNER else {})
 

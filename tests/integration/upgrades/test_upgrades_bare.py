@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from sandherd.bus.identity import Identity
+from sandherd.bus.identity.credentials import parts_of
+from sandherd.bus.identity.keys import read_claims
 from sandherd.client import Context, Herd
 from sandherd.contracts.states import TaskState
+from sandherd.stack.cluster import PROBE, WATCHER
+from sandherd.stack.store_probe import StoreProbe
+from tests.patience import PATIENCE
 from tests.releases.archived import ROOT
 
 PAGE = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
@@ -60,7 +66,7 @@ async def say(home: Path, word: str) -> str:
 
 async def kept(home: Path, *tasks: str) -> None:
     """Wait until the history has the end of each of these tasks."""
-    async with Herd.connect(Context.resolve(home=home)) as herd, asyncio.timeout(30):
+    async with Herd.connect(Context.resolve(home=home)) as herd, asyncio.timeout(PATIENCE):
         while True:
             ended = [event.envelope["taskid"] async for event in herd.events(types=["task.completed"])]
             if sorted(ended) == sorted(tasks):
@@ -68,7 +74,19 @@ async def kept(home: Path, *tasks: str) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.timeout(240)
+async def probed(home: Path) -> None:
+    """The supervisor's credentials of the release are replaced by those of the account that today's code gives them."""
+    identity = Identity(home / "identity")
+    watcher, probe = (identity.root / name for name in (WATCHER, PROBE))
+    for path in (watcher, probe):
+        held = read_claims(parts_of(path.read_text())[0])
+        assert held["nats"]["issuer_account"] == identity.root_key("store-guard").public
+    async with StoreProbe.open(Context.resolve(home=home).nats_url, watcher, probe) as asked:
+        assert await asked.write()
+        assert await asked.ask({"sandherd"}) == {"sandherd": "ok"}
+
+
+@pytest.mark.timeout(300)
 async def test_a_herd_of_the_last_release_goes_on_with_todays_code(old: Path, home: Path) -> None:
     """What the page says is done: keys, streams and history of before are there, and work goes on."""
     down, install, up, doctor = steps("On this machine")
@@ -77,5 +95,6 @@ async def test_a_herd_of_the_last_release_goes_on_with_todays_code(old: Path, ho
     before = await say(home, "before")
     said(await asyncio.to_thread(run, old.parent, home, down))
     said(await asyncio.to_thread(run, NEW, home, f"{up} && {doctor}"))
+    await probed(home)
     behind = await say(home, "behind")
     await kept(home, before, behind)

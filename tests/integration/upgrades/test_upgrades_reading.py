@@ -47,7 +47,7 @@ def without_what_is_newer() -> list[Said]:
     requests = [("requests", name, again(REQUESTS[name], one)) for name, one in RELEASE.of_kind("requests").items()]
     answers = {name: one for name, one in RELEASE.of_kind("replies").items() if name in REQUESTS}
     replies = [("replies", name, again(reply_of(name), one)) for name, one in answers.items()]
-    here = catalogue(Settings(), Menu.of(Settings(), {}), {}).model_dump(mode="json", exclude_none=True)
+    here = catalogue(Settings(), Menu.of(Settings(), {}), {}, "a-key").model_dump(mode="json", exclude_none=True)
     replies.append(("replies", "spawner.list_runtimes", {"ok": here}))
     spec = RELEASE.of_kind("commands")["spawner.submit_task"]["data"]["spec"]
     plain = {"text": "go", "harness": {"kind": "claude"}}

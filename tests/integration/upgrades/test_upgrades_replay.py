@@ -14,6 +14,7 @@ from sandherd.client.cli.telling import tell
 from sandherd.contracts.requests import StoredEvent
 from sandherd.contracts.subjects import TABLE, Mood, Principal, event_subject
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 from tests.releases.freezing import last_release
 
 EVENTS = last_release().of_kind("events")
@@ -47,7 +48,7 @@ def context(herd: Broker) -> Context:
 
 async def stored(herd: Herd) -> list[StoredEvent]:
     """What the history gives, once it has all."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(found := [event async for event in herd.events()]) < len(EVENTS):
             await asyncio.sleep(0.05)
     return found

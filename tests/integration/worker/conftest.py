@@ -33,9 +33,9 @@ from sandherd.contracts.subjects import ARTIFACT, DELIVER, OUTPUT, Principal
 from sandherd.stack.broker import Broker
 from sandherd_worker.processes import SANDBOX_VARIABLE
 from tests.integration.worker.desk import Desk
+from tests.patience import PATIENCE
 
 PROJECT = "default"
-PATIENCE = 60.0
 
 
 async def _eventually(find: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
@@ -81,7 +81,7 @@ class Sandbox:
         self.environment["SANDHERD_TASK_ID"] = ""
         (self.state / "task.json").write_text(json.dumps(fields))
 
-    async def ask(self, question: Request[Any], patience: float = 30.0) -> Any:
+    async def ask(self, question: Request[Any], patience: float = PATIENCE) -> Any:
         """Ask its worker, again and again until it answers, as the spawner does."""
 
         async def once() -> Any:
@@ -283,7 +283,7 @@ async def sandbox(herd: Broker, desk: Desk, tmp_path: Path) -> AsyncIterator[San
 @asynccontextmanager
 async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
     """A connection that may look into every stream."""
-    path.write_text(Registrar(herd.identity).mint_provisioner(3600))
+    path.write_text(Registrar(herd.identity).mint_stream_admin(3600))
     async with Bus.open(
         herd.url, name="reader", identity=Identity.file(path), inbox="_INBOX_provisioner", patience=20
     ) as bus:

@@ -17,6 +17,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.subjects import sandbox_request_subject
 from sandherd_worker.access.commands import MOST_RUNNING
+from tests.patience import PATIENCE
 
 SECRET = "correct-horse-battery-staple"
 
@@ -164,7 +165,7 @@ async def test_rubbish_is_refused_and_harms_nothing(bare: Any) -> None:
     for verb in ("exec", "exec_status", "exec_kill", "list_files", "upload", "download"):
         subject = sandbox_request_subject(f"worker.{verb}", "default", bare.name)
         for document in (b"", b"\xff\x00", b"[]", b'{"exec": 5}', b'{"path": "a\\u0000"}', b'{"x":' * 5000):
-            reply = await bare.desk.bus.request(subject, document, timeout=10)
+            reply = await bare.desk.bus.request(subject, document, timeout=PATIENCE)
             assert b'"error"' in reply, (verb, document[:20], reply)
     with pytest.raises(RefusedError) as refusal:
         await bare.ask(WorkerExecStatus(exec="exc-nobody"))

@@ -43,7 +43,7 @@ async def of_kind(kind: str) -> AsyncIterator[Kind]:
             yield Kind(kind, model, openai_answers, env, "")
 
 
-@pytest.mark.parametrize("kind", ["claude", "openhands"])
+@pytest.mark.parametrize("kind", ["claude", pytest.param("openhands", marks=pytest.mark.long)])
 async def test_an_agent_talks_to_another_and_asks_a_person(sandbox: Any, herd: Any, kind: str) -> None:
     """Its word is an event for the relay; its question waits for the answer, which its model is shown."""
     interpreter(kind)

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandherd.bus.connection import Bus, StreamFullError
-from sandherd.bus.provision import stream_config
+from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Record
 from sandherd_worker.uplink import Uplink
+from tests.patience import PATIENCE
 
 SUBJECT = "sandherd.v1.event.default.sbx-1.agent.message"
 LARGE = b"x" * 200_000
@@ -39,7 +40,7 @@ async def ids(bus: Bus) -> list[str]:
 
 
 async def until_stored(bus: Bus, wanted: set[str]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not wanted <= set(await ids(bus)):
             await asyncio.sleep(0.02)
 
@@ -47,7 +48,7 @@ async def until_stored(bus: Bus, wanted: set[str]) -> None:
 async def until_forgotten(bus: Bus) -> None:
     """Until the broker no longer knows an id that it was given after all the others."""
     await bus.publish(SUBJECT, b"x", msg_id="probe")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while (await bus.publish(SUBJECT, b"x", msg_id="probe")).duplicate:
             await asyncio.sleep(0.02)
 
@@ -76,7 +77,7 @@ async def test_what_was_taken_behind_a_refusal_is_not_said_again(herd: Broker, t
             assert "large" not in await ids(reader)
             await until_forgotten(bus)
             await jetstream.purge_stream("EVENTS", seq=3)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await spool.until(lambda: spool.depth == 0)
         stored = [name for name in await ids(reader) if name in small | {"first", "large"}]
         assert sorted(stored) == sorted(small | {"first", "large"})

@@ -1,6 +1,7 @@
 """The folder of a deployment: all of it at once, the same again, and for each part no more than is its own."""
 
 import json
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +11,16 @@ import pytest
 from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, credentials_text, write_secret
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment, Ports
-from sandherd.bus.identity.keys import read_claims, sign_claims
+from sandherd.bus.identity.keys import Key, read_claims, sign_claims
 from sandherd.bus.permissions import SERVICES, Permissions
-from sandherd.bus.setting_up import Did, for_provisioner
+from sandherd.bus.setup_permissions import WATCHER_CREDENTIALS, Did
 from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.subjects import Principal
 
 NOW = 1_795_000_000
 FOLDERS = {
     "identity/root", "identity/broker", "identity/spawner", "nats", "database", "creds/operator", "creds/provisioner",
+    "creds/store-guard",
     *(f"creds/{service}" for service in SERVICES),
 }  # fmt: skip
 
@@ -44,10 +46,14 @@ def test_it_is_all_that_a_deployment_needs_and_nothing_else(made: Deployment) ->
 
 
 def test_again_nothing_happens(made: Deployment) -> None:
-    """Every file is what it was, byte for byte, a day later too."""
+    """Every file is what it was, byte for byte; a day later too, but for the provisioner's expired credential."""
     before = dict(files(made.directory))
-    assert set(made.make(["default"], NOW + 86_400).values()) == {Did.KEPT}
+    assert set(made.make(["default"], NOW + 1700).values()) == {Did.KEPT}
     assert dict(files(made.directory)) == before
+    later = made.make(["default"], NOW + 86_400)
+    assert {folder for folder, did in later.items() if did is not Did.KEPT} == {"creds/provisioner"}
+    after = dict(files(made.directory))
+    assert {name for name in before if after[name] != before[name]} == {f"creds/provisioner/{CREDENTIALS}"}
 
 
 def test_a_further_project_adds_its_client_and_leaves_the_rest(made: Deployment) -> None:
@@ -72,6 +78,75 @@ def test_rights_of_an_older_version_are_brought_up_to_date(made: Deployment, mon
     did = made.make([], NOW)
     assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/monitor"}
     assert dict(files(made.directory / "identity")) == keys
+
+
+@pytest.mark.parametrize("file", [CREDENTIALS, WATCHER_CREDENTIALS])
+def test_a_store_guards_credential_of_another_key_is_made_anew(made: Deployment, tmp_path: Path, file: str) -> None:
+    """Of another herd, or signed by a key that is not trusted any more: that file alone is replaced."""
+    other = Deployment(tmp_path / "other")
+    other.make([], NOW)
+    path = made.directory / "creds/store-guard" / file
+    write_secret(path, (other.directory / "creds/store-guard" / file).read_text())
+    before = dict(files(made.directory))
+    did = made.make([], NOW)
+    assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/store-guard"}
+    after = dict(files(made.directory))
+    assert {name for name in after if after[name] != before[name]} == {f"creds/store-guard/{file}"}
+
+
+@pytest.mark.parametrize(
+    ("file", "account", "signing"),
+    [(CREDENTIALS, "herd", "streams-signing"), (WATCHER_CREDENTIALS, "system", "system-signing")],
+)
+def test_a_store_guards_credential_of_another_account_is_made_anew(
+    made: Deployment, file: str, account: str, signing: str
+) -> None:
+    """With the same permissions in the account of the streams, or the system account, of this herd."""
+    path = made.directory / "creds/store-guard" / file
+    token, seed = parts_of(path.read_text())
+    held = read_claims(token)
+    moved = held | {"nats": held["nats"] | {"issuer_account": made.identity.root_key(account).public}}
+    write_secret(path, credentials_text(sign_claims(moved, made.identity.root_key(signing), NOW), seed))
+    assert made.make([], NOW)["creds/store-guard"] is Did.CHANGED
+    renewed = read_claims(parts_of(path.read_text())[0])
+    assert renewed["nats"]["issuer_account"] == made.identity.root_key("store-guard").public
+
+
+def test_an_identity_from_before_the_store_guard_is_brought_up_to_date(made: Deployment) -> None:
+    """It gets the account, the system account's export and both credentials; no other key and credential changes."""
+    identity, before = made.identity, dict(files(made.directory))
+    system = sign_claims(
+        {"sub": identity.root_key("system").public, "name": "SYS", "nats": {"type": "account", "version": 2}},
+        Key.read(identity.spawner / "operator-signing.nk"),
+        NOW,
+    )
+    write_secret(identity.broker / "system.jwt", system)
+    for name in ("root/store-guard.nk", "root/store-guard.json", "broker/store-guard.jwt", "root/system.json"):
+        (identity.directory / name).unlink()
+    shutil.rmtree(made.directory / "creds/store-guard")
+    made.make([], NOW)
+    after = dict(files(made.directory))
+    assert {name for name in before if name.endswith(".nk") and before[name] != after[name]} == {
+        "identity/root/store-guard.nk"
+    }
+    assert {name for name in before if name.startswith("creds/") and before[name] != after[name]} == {
+        f"creds/store-guard/{file}" for file in (CREDENTIALS, WATCHER_CREDENTIALS)
+    }
+    preloaded = json.loads(after["nats/accounts.json"])["resolver_preload"]
+    assert read_claims(preloaded[identity.root_key("system").public])["nats"]["exports"]
+    assert identity.root_key("store-guard").public in preloaded
+
+
+def test_only_the_spawner_is_in_the_accounts_of_streams_and_system(made: Deployment) -> None:
+    """No other folder of a deployment holds one: inside an account the server checks no reply subject."""
+    trusted = {made.identity.root_key(name).public for name in ("herd", "system")}
+    folders = set()
+    for name, content in files(made.directory):
+        if name.endswith(".creds"):
+            token, _ = parts_of(content.decode())
+            if read_claims(token)["nats"]["issuer_account"] in trusted:
+                folders.add(name.rpartition("/")[0])
+    assert folders == {"creds/spawner", "identity/spawner"}
 
 
 def test_a_services_credential_that_runs_out_is_made_anew(made: Deployment) -> None:
@@ -124,15 +199,40 @@ def test_the_broker_is_told_where_and_whom_to_trust(tmp_path: Path) -> None:
     trust = json.loads((tmp_path / "herd/nats/accounts.json").read_text())
     assert trust == {name: config[name] for name in ("operator", "system_account", "resolver_preload")}
     names = {read_claims(token)["name"] for token in trust["resolver_preload"].values()}
-    assert names == {"SYS", "HERD", "PEOPLE", "SANDBOXES"}
+    assert names == {
+        "SYS",
+        "HERD",
+        "EVENT_INGEST",
+        "MONITOR",
+        "MESSAGE_RELAY",
+        "PROVISIONER",
+        "PEOPLE",
+        "SANDBOXES",
+    } | {"STORE_GUARD"}
 
 
-def test_the_provisioner_may_make_and_change_and_nothing_else() -> None:
-    """Its credential lies in a deployment for good: with it nothing is deleted, emptied, read or said."""
-    allowed = for_provisioner()
-    verbs = {subject.split(".")[2:4][0] + "." + subject.split(".")[3] for subject in allowed.publish}
-    assert verbs == {"STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "CONSUMER.INFO", "CONSUMER.CREATE"}
-    assert not any("*" in subject for subject in allowed.publish)
+def test_the_provisioners_credential_creates_streams_for_an_hour(made: Deployment) -> None:
+    """It only creates and inspects streams; only with `changes` does it change them, and the next `make` ends that."""
+    path = made.directory / "creds/provisioner" / CREDENTIALS
+    created, changed = {"STREAM.INFO", "STREAM.CREATE", "CONSUMER.INFO"}, {"STREAM.UPDATE", "CONSUMER.CREATE"}
+    for changes in (False, True, False):
+        made.make([], NOW, changes=changes)
+        claims = read_claims(parts_of(path.read_text())[0])
+        allowed = claims["nats"]["pub"]["allow"]
+        verbs = {".".join(subject.partition(".API.")[2].split(".")[:2]) for subject in allowed}
+        assert verbs == (created | changed if changes else created)
+        assert not any("*" in subject for subject in allowed)
+        assert claims["exp"] == NOW + 3600
+
+
+def test_a_provisioners_credential_that_never_expires_is_replaced(made: Deployment) -> None:
+    """Also one with exactly the permissions of this version."""
+    path = made.directory / "creds/provisioner" / CREDENTIALS
+    token, seed = parts_of(path.read_text())
+    held = {name: value for name, value in read_claims(token).items() if name != "exp"}
+    write_secret(path, credentials_text(sign_claims(held, made.identity.root_key("services"), NOW), seed))
+    assert made.make([], NOW)["creds/provisioner"] is Did.CHANGED
+    assert bearer(path.read_text()).expires_at is not None
 
 
 def test_a_hostile_project_makes_nothing(tmp_path: Path) -> None:
@@ -155,7 +255,7 @@ def test_what_was_cut_off_half_way_is_finished(tmp_path: Path, monkeypatch: pyte
                 raise OSError("cut off")
             real(path, text)
 
-        for module in ("deployment", "holding", "material"):
+        for module in ("deployment", "credential_files", "material"):
             monkeypatch.setattr(f"sandherd.bus.identity.{module}.write_secret", cut)
         with pytest.raises(OSError, match="cut off"):
             made.make(["default"], NOW)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sandherd.bus.identity import Identity, Key, Kind, Minter, Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import is_public_key, read_claims, sign_claims
 from sandherd.bus.identity.material import _ROOT_KEYS, revocations
-from sandherd.bus.permissions import inbox, safe_sandbox
+from sandherd.bus.permissions import inbox
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.names import UnsafeNameError
+from sandherd.contracts.names import UnsafeNameError, safe_sandbox
 from sandherd.contracts.subjects import Principal
 
 P = Principal

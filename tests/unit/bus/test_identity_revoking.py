@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sandherd.bus.identity import Key, Kind
 from sandherd.bus.identity.material import revocations
-from sandherd.bus.identity.revoking import account_token, merged
+from sandherd.bus.identity.revoking import MOST, account_token, merged
 
 ACCOUNT = {"sub": "A1", "name": "HERD", "nats": {"type": "account", "version": 2}}
 lists = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10_000))
@@ -40,3 +40,13 @@ def test_the_list_of_the_busiest_hour_fits_a_message() -> None:
     """At 100,000 sandboxes a day some 4,200 end within a credential's hour: well under the broker's 1 MiB."""
     listed = {Key.new(Kind.USER).public: 1_800_000_000 for _ in range(4200)}
     assert len(account_token(ACCOUNT, listed, Key.new(Kind.OPERATOR), now=1)) < 512 * 1024
+
+
+def test_a_list_that_is_full_keeps_workers_keys() -> None:
+    """Of more keys than fit, those that are good longest go: a joiner's, which opens nothing after the end."""
+    joiners = {f"joiner-{number}": 50_000 + number for number in range(MOST)}
+    workers = {f"worker-{number}": 3600 for number in range(100)}
+    listed = merged(joiners, workers, 0)
+    assert len(listed) == MOST
+    assert workers.items() <= listed.items()
+    assert merged(listed, {}, 0) == listed

@@ -56,6 +56,7 @@ def wanted_commands() -> set[str]:
         "image": "build context",
         "subscriptions": "create list delete",
         "credentials": "create",
+        "secrets": "set list delete",
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"

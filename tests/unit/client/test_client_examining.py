@@ -1,22 +1,27 @@
 """What the doctor makes of what it sees."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from sandherd.bus.identity.credentials import Bearer
+from sandherd.client.cli import catalogue
 from sandherd.client.cli.checks import Check, State
 from sandherd.client.cli.examining import (
     judge_audit,
+    judge_disk_limits,
     judge_holder,
+    judge_isolation,
     judge_service,
     judge_skew,
     judge_version,
     unsaid,
 )
-from sandherd.contracts.requests import Audit
+from sandherd.contracts.requests import Audit, Catalogue, RuntimeView
 from sandherd.contracts.subjects import Principal
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -117,3 +122,36 @@ def test_what_was_put_aside_is_counted_and_shown_where_it_is(tmp_path: Path) -> 
     assert check.found == f"2 ended sandboxes with events that could not be said, in {tmp_path / 'kept'}"
     assert check.remedy is not None
     assert "tried again" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("disks", "expected"),
+    [
+        ({"process": "none"}, [(State.WORTH_A_LOOK, "not limited in runtime process")]),
+        ({"process": "none", "docker": "file system"}, [(State.WORTH_A_LOOK, "not limited in runtime process")]),
+        ({"process": "file system", "docker": ""}, [(State.RIGHT, "limited by file system in runtime process")]),
+        ({"docker": ""}, []),
+    ],
+)
+def test_a_runtime_that_does_not_limit_the_disk_is_named(
+    disks: dict[str, str], expected: list[tuple[State, str]]
+) -> None:
+    """Also beside one that does; a runtime that does not know is not judged."""
+    checks = judge_disk_limits([RuntimeView(runtime=name, disk=disk) for name, disk in disks.items()])
+    assert [(check.state, check.found) for check in checks] == expected
+    assert all(check.remedy for check in checks if check.state is State.WORTH_A_LOOK)
+
+
+def test_what_the_isolation_lacks_is_shown_by_both_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """`sandherd runtimes` below its table, `doctor` as a line for each, with a remedy; nothing of a runtime without."""
+    golden = json.loads((files("sandherd.contracts") / "golden/v1/replies/spawner.list_runtimes.json").read_text())
+    found = Catalogue.model_validate(golden["ok"])
+    lacking = [(one.runtime, gap) for one in found.runtimes for gap in one.gaps]
+    assert lacking
+    catalogue.print_catalogue(found)
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"{runtime}: {gap}" in text for runtime, gap in lacking)
+    checks = judge_isolation(found.runtimes)
+    assert [(check.name, check.found) for check in checks] == [(f"runtime {runtime}", gap) for runtime, gap in lacking]
+    assert all(check.state is State.WORTH_A_LOOK and check.remedy for check in checks)
+    assert judge_isolation([one.model_copy(update={"gaps": []}) for one in found.runtimes]) == []

@@ -12,10 +12,11 @@ import sandherd.contracts
 from sandherd.client import heard
 from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.picture import draw, steps
-from sandherd.client.cli.printing import safe, safe_terminal
 from sandherd.client.cli.showing import in_time
 from sandherd.client.cli.telling import LONGEST_DIFF, diff, gap, tell
 from sandherd.client.sequencing import Missing
+from sandherd.client.terminal_text import visible as safe
+from sandherd.client.terminal_text import visible_output as safe_terminal
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.requests import HeartbeatSummary, StoredEvent, Trajectory
 

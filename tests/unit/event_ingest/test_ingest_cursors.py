@@ -1,5 +1,6 @@
 """Cursors, partitions and migrations: the parts that need no database."""
 
+import asyncio
 import base64
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_an_error_means_one_of_three_things(error: Exception, fault: Fault | Non
 @given(st.lists(st.text(max_size=50)), st.integers(1, 10), st.integers(0, 500))
 def test_a_page_is_never_empty_and_never_too_large(texts: list[str], limit: int, budget: int) -> None:
     """It has the first rows, at most the limit, within its bytes unless the first is over them alone."""
-    made = cut(texts, _chunk, limit=limit, budget=budget, found=len(texts))
+    made = asyncio.run(cut(texts, _chunk, limit=limit, budget=budget, found=len(texts)))
     assert made.rows == texts[: len(made.rows)]
     assert len(made.rows) <= limit
     assert made.more is (len(made.rows) < len(texts))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_ingest.subscriptions import Terms, chosen_types, creation, filters, free_place, places_for
+from sandherd.bus.subscription_consumers import Terms, chosen_types, creation, filters, free_place, places_for
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.names import SAFE_NAME_PATTERN

@@ -6,8 +6,14 @@ from typing import Any
 USUAL_LINES = 250
 MOST_LINES = 400
 LARGE = {
+    "libs/sandherd/bus/held_messages.py": "one class: a message is taken in, handled and answered in one place",
     "libs/sandherd/bus/connection.py": "one class, with the errors it raises and the identity it speaks as",
-    "libs/sandherd/bus/consuming.py": "the outcomes of a delivery, and the one loop that acts on them",
+    "libs/sandherd/bus/service.py": "everything a service declares, and the order in which it is started and stopped",
+    "services/spawner/spawner/main.py": "the composition of the service with the most parts",
+    "libs/sandherd/bus/permissions.py": "the rights of every principal, derived in one place",
+    "libs/sandherd/contracts/streams.py": "one table: every stream, consumer and bucket, and who uses them",
+    "libs/sandherd/stack/broker.py": "one class: a whole broker, with its credentials and connections",
+    "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""
 

@@ -5,6 +5,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+from tests.patience import PATIENCE
+
 REASONS: dict[str, str] = {}
 """Files that may use `asyncio.wait_for`, each with the reason why a cancellation can't be lost there."""
 
@@ -42,7 +44,7 @@ async def test_the_way_that_is_asked_for_keeps_a_cancellation() -> None:
     async def wait_on() -> None:
         while True:
             event.clear()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await event.wait()
 
     waiter = asyncio.create_task(wait_on())

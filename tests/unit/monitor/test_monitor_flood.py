@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -78,3 +78,31 @@ def test_what_breaks_the_contract_counts_too(document: bytes) -> None:
     seen = read("sandherd.v1.event.p1.sbx-1.agent.started", document, 1, datetime.fromisoformat("2026-11-20T12:00Z"))
     assert seen is not None
     assert seen.size == len(document)
+
+
+def published(story: Story, count: int, *, junk: bool) -> Watched:
+    """A sandbox that publishes so many messages of a byte within a few seconds."""
+    events: list[Seen] = [story.seen("sandbox.requested")]
+    events += [replace(story.seen("agent.message", at / 1000), size=1, junk=junk) for at in range(count)]
+    state = reduce(fold, events, None)
+    assert state is not None
+    return state
+
+
+@pytest.mark.parametrize(("count", "junk", "rule"), [(20, False, None), (21, False, "flooding"), (6, True, "flooding")])
+def test_messages_count_however_small_and_junk_counts_more(
+    story: Story, limits: Limits, after: After, count: int, junk: bool, rule: str | None
+) -> None:
+    """Thousands of messages of one byte are a flood; of such that are no events, a few are enough."""
+    few = replace(limits, flood_messages=20, flood_junk=5)
+    assert found(published(story, count, junk=junk), after(1), few) == rule
+
+
+@pytest.mark.parametrize("body", [b"1", b"", b"{}", b"x" * 5000, b"[" + b"1," * 90 + b"1]"])
+@pytest.mark.parametrize("event_type", ["agent.completed", "agent.file_edited", "agent.heartbeat"])
+def test_junk_is_seen_on_every_subject(body: bytes, event_type: str) -> None:
+    """Also where the monitor does not read what an event says."""
+    domain, _, action = event_type.partition(".")
+    seen = read(f"sandherd.v1.event.p1.sbx-a.{domain}.{action}", body, 1, datetime.now(UTC))
+    assert seen is not None
+    assert seen.junk

@@ -24,6 +24,7 @@ from spawner.runtimes.daytona import sandboxes, scripts
 from spawner.runtimes.daytona.cloud import Cloud
 from spawner.runtimes.daytona.faults import Telling, wait_of
 from spawner.runtimes.daytona.patience import within
+from tests.patience import PATIENCE
 
 SECRET = "dtn_1f2e3d4c"
 
@@ -143,7 +144,7 @@ async def test_a_bound_holds_where_a_cancellation_is_lost() -> None:
             except asyncio.CancelledError:
                 heard += 1
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         with pytest.raises(TimeoutError):
             await within(0.01, deaf())
     assert heard == 2

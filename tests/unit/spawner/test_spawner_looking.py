@@ -10,6 +10,7 @@ import pytest
 from spawner.runtimes.boxes.asking import patiently
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, Seen
 from spawner.sandboxes.looking import look_at_all
+from tests.patience import PATIENCE
 
 
 def _runtime(name: str, found: Any) -> Any:
@@ -47,6 +48,6 @@ async def test_news_go_on_after_what_nobody_understands() -> None:
         yield "sbx-1"
 
     news = patiently(changes, 0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await anext(news) == "sbx-1"
     await news.aclose()  # type: ignore[attr-defined]  # it is a generator

@@ -27,8 +27,11 @@ OWN = {"KEY": "one-secret", "TOKEN": "another-secret", "OTHER": "nobody's"}
 class NoMint:
     """Says nothing of anybody."""
 
-    def mint_joiner(self, project: str, sandbox: str, life: float) -> str:
+    def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
         return "joiner"
+
+    def joiner_key(self, project: str, sandbox: str, serial: int) -> str:
+        raise AssertionError
 
     def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
         raise AssertionError

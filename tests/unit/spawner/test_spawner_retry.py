@@ -23,7 +23,7 @@ from spawner.tasks import decisions as of_task
 from spawner.tasks.agents import lateness, lies_with
 from spawner.tasks.counting import count
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.retry import asked_again, delay, retry_refusal
+from spawner.tasks.retry import asked_again, delay
 from spawner.tasks.terms import Terms
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -264,22 +264,6 @@ def test_the_same_request_again_changes_nothing() -> None:
     failed = of_task.failed(running(again), "no", "exit_status", NOW)
     assert asked_again(failed, command, NOW) is failed
     assert asked_again(failed, retry_command(), NOW).attempt == 3
-
-
-def test_who_can_not_be_tried_again_is_told_why() -> None:
-    """What goes on, what is done, and what would need secrets or files that were forgotten."""
-    for task, why in (
-        (pending(), "is pending"),
-        (running(), "is running"),
-        (of_task.ended(running(), "sbx-1", AgentCompleted(turn=1, agent_type="command"), NOW), "is completed"),
-        (of_task.failed(pending(files={"a": "b"}), "no", "start", NOW), "were forgotten"),
-        (of_task.failed(pending(env={"A": "b"}, secret_env=frozenset({"A"})), "no", "start", NOW), "were forgotten"),
-    ):
-        refused = retry_refusal(task)
-        assert refused is not None
-        assert why in refused.reason
-        assert refused.field == "task"
-        assert asked_again(task, retry_command(), NOW) is task
 
 
 def test_each_attempt_is_counted_once_by_what_came_of_it() -> None:

@@ -1,5 +1,6 @@
 """The pure parts of the process runtime: limits, command lines, environments, control groups, /proc."""
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from sandherd.contracts.commands import CommandHarness, Limits, TaskSpec
 from sandherd.contracts.names import UnsafeNameError
 from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
 from spawner.runtimes.contract import SandboxPlan
+from spawner.runtimes.launching import Walls
 from spawner.runtimes.layout import Layout, Place
+from spawner.runtimes.sized_disks import SizedDisks
 from spawner.runtimes.starting import Starting
 
 STAT = "4242 (a (very) odd) name) S 17 4242 4200 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 5251072 1003"
@@ -61,7 +64,9 @@ def pairs(line: list[str], option: str) -> list[tuple[str, str]]:
 
 def test_only_the_sandbox_itself_is_writable() -> None:
     """Everything of the host is bound read-only; namespaces are its own; capabilities are gone."""
-    line = bubblewrap.argv(host(), Place(Path("/h/sbx-1")), groups=Path("/g"), info=3, command=["worker"])
+    line = bubblewrap.argv(
+        host(), Place(Path("/h/sbx-1")), groups=Path("/g"), info=3, command=["worker"], sources=bubblewrap.Direct()
+    )
     assert [target for _, target in pairs(line, "--bind")] == [
         f"/sandbox/{name}" for name in ("work", "state", "home", "previous")
     ]
@@ -81,6 +86,7 @@ def test_what_lies_under_a_root_is_hidden() -> None:
         groups=None,
         info=None,
         command=["worker"],
+        sources=bubblewrap.Direct(),
     )
     covered = [line[n + 1] for n, word in enumerate(line) if word == "--tmpfs"]
     assert "/opt/venv/home" in covered
@@ -94,7 +100,7 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
 
     def bound() -> list[tuple[str, str]]:
         given = host(toolchains=toolchains, python=(str(tmp_path / "venv"),))
-        line = bubblewrap.argv(given, place, groups=None, info=None, command=["worker"])
+        line = bubblewrap.argv(given, place, groups=None, info=None, command=["worker"], sources=bubblewrap.Direct())
         return pairs(line, "--ro-bind")
 
     assert not [pair for pair in bound() if pair[1] == "/sandbox/toolchains"]
@@ -118,7 +124,8 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
 def test_a_worker_is_told_where_the_sdks_are(isolated: bool, tmp_path: Path) -> None:
     """As it sees them; nothing where there is no such setting."""
     groups = cgroups.Groups(None, None, 1)
-    starting = Starting(("worker",), host() if isolated else None, groups, count_processes=True, toolchains=tmp_path)
+    walls = Walls(host(), None) if isolated else None
+    starting = Starting(("worker",), walls, groups, True, SizedDisks(tmp_path, 0), toolchains=tmp_path)
     found = starting.variables(Place(Path("/h/sbx-1")), plan())
     assert found["SANDHERD_TOOLCHAINS"] == ("/sandbox/toolchains" if isolated else str(tmp_path))
     without = replace(starting, toolchains=None).variables(Place(Path("/h/sbx-1")), plan())
@@ -242,3 +249,25 @@ def test_the_last_line_of_a_log_can_be_said(tmp_path: Path) -> None:
     run = place.new_run()
     run.log.write_bytes(b"first\nno\0such\xff module\n")
     assert shim.read_last_line(run) == "no?such\N{REPLACEMENT CHARACTER} module"
+
+
+def test_a_forwarder_is_restarted_only_while_its_run_goes_on(tmp_path: Path) -> None:
+    """One that always fails leaves no process behind: whoever holds the shim's output has ended with the shim."""
+    place = Layout(tmp_path, tmp_path / "kept").place("sbx-1")
+    place.make()
+    run, failing = place.new_run(), tmp_path / "forwarder.py"
+    failing.write_text("raise SystemExit(1)")
+    allowed = limits.ProcessLimits(open_files=64, cpu_seconds=60, data_kib=None, processes=None)
+    line = shim.argv(run, place.work, allowed, [], ["true"], forwarder=failing)
+    subprocess.run(line, stdout=subprocess.PIPE, timeout=60, check=True)
+    assert shim.read_exit(run) == 0
+
+
+def test_a_directory_in_place_of_a_secret_is_replaced(tmp_path: Path) -> None:
+    """An agent owns the directory of its state: what it plants there does not prevent its recovery."""
+    place = Place(tmp_path / "sbx-1")
+    place.make()
+    (place.offer / "below").mkdir(parents=True)
+    place.write_secret(place.offer, "offered")
+    assert place.offer.read_text() == "offered"
+    assert [path.name for path in place.state.iterdir()] == [place.offer.name]

@@ -208,7 +208,7 @@ def test_the_way_to_a_directory_is_opened_for_passing_only(tmp_path: Path) -> No
     home = tmp_path / "home"
     (home / "postgres" / "data").mkdir(parents=True)
     home.chmod(0o700)
-    let_enter(home / "postgres" / "data", "nobody")
+    let_enter(home / "postgres" / "data", 65534)
     assert stat.S_IMODE(home.stat().st_mode) == 0o701
 
 

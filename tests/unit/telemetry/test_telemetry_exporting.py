@@ -18,6 +18,7 @@ from sandherd.telemetry.fields import ALWAYS
 from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.traceparents import new_traceparent, of_agent
 from tests.doubles.otlp.receiver import Collector, collecting
+from tests.patience import PATIENCE
 
 AGENT = "invoke_agent claude"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -163,7 +164,7 @@ async def test_a_collector_that_takes_traces_alone_is_said_once(
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
     async with collecting("traces") as collector:
         exported = Exported(collector.endpoint)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while (exported.exported("metrics", "lost") or 0) < 50 or len(collector.spans) < 5:
                 tell(new_traceparent())
                 await asyncio.sleep(0.02)

@@ -8,6 +8,7 @@ import pytest
 from sandherd_worker.harnesses import conclusion
 from sandherd_worker.harnesses.base import CannotTakeError, Ended
 from sandherd_worker.harnesses.conclusion import Conclusion
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ async def test_a_turn_that_does_not_begin_is_not_waited_for(
     monkeypatch.setattr(conclusion, "_A_TURN_BEGINS", 0.01)
     with conclusion_of.giving():
         conclusion_of.result(Ended())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not concluded:
             await asyncio.sleep(0.005)
 

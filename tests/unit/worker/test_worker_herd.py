@@ -23,6 +23,7 @@ from sandherd_worker.herd.listening import CallRefusedError
 from sandherd_worker.herd.offering import Herd, added
 from sandherd_worker.herd.tools import Agent, HerdTools
 from sandherd_worker.line import Line
+from tests.patience import PATIENCE
 
 DRIVERS = Path(__file__).parents[3] / "services" / "worker"
 PEER = Peer(sandbox="sbx-2", task="task-2", state=SandboxState.RUNNING, text="the docs")
@@ -63,7 +64,7 @@ class Server:
 
     async def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             found: dict[str, Any] = json.loads(await self.process.stdout.readline())
         return found
 

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandherd.contracts.names import new_name, new_uuid
-from sandherd_worker.redaction import MARK, Redactor, StreamRedactor
+from sandherd_worker.redaction import MARK, Redactor
+from sandherd_worker.stream_redaction import StreamRedactor
 
 KEY = """-----BEGIN OPENSSH PRIVATE KEY-----
 b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ

@@ -12,6 +12,7 @@ from sandherd_worker import spool_cursor
 from sandherd_worker.spool import SEGMENT_BYTES, Spool
 from sandherd_worker.spool_disk import DiskFullError
 from sandherd_worker.spool_file import Kind, Mark, Record
+from tests.patience import PATIENCE
 
 LIMIT = 1 << 30
 
@@ -37,7 +38,7 @@ async def test_segments_that_could_not_be_removed_are_removed_later(tmp_path: Pa
     await tried.wait()
     assert len(list(tmp_path.glob("*.log"))) == len(spool.segments)
     monkeypatch.undo()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(list(tmp_path.glob("*.log"))) > 2:
             spool.acknowledge(5)
             await asyncio.sleep(0.01)

@@ -8,6 +8,7 @@ from sandherd.bus.connection import Bus, LeaderlessError
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind, Record
 from sandherd_worker.uplink import Uplink
+from tests.patience import PATIENCE
 
 LOST = "1"
 
@@ -44,7 +45,7 @@ async def test_what_was_on_its_way_to_a_lost_leader_is_not_waited_for(tmp_path: 
     await spool.append(Record(Kind.EVENT, "subject", names[0], b"x", 1))
     sending = asyncio.create_task(uplink.run(cast("Bus", stream)))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await spool.until(lambda: spool.depth == 0)  # from here on it sends in a window
             for name in names[1:]:
                 await spool.append(Record(Kind.EVENT, "subject", name, b"x", 1))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sandherd.bus.accounts import Account, exports, imports
+from sandherd.bus.identity.capacity import SUBSCRIPTIONS, Capacity
 from sandherd.bus.permissions import (
     JOINER_PAYLOAD,
     WORKER_PAYLOAD,
@@ -11,22 +12,25 @@ from sandherd.bus.permissions import (
     joiner_template,
     worker_template,
 )
+from sandherd.bus.setup_permissions import HEALTH
 from sandherd.contracts.subjects import Principal
 
 Claims = dict[str, Any]
 
 _VERSION: Final = 2
 _UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
-_ACCOUNT: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1}
+_ACCOUNT: Final = {**_UNLIMITED, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": 0}
 _STORED: Final = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
 _WORKER_SUBSCRIPTIONS: Final = 16
 """Its inbox, deliveries and each request of the table that it answers, and some room."""
 CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
 """Where a full resolver takes a new account token."""
 CLAIMS_INBOX: Final = "_INBOX_spawner-claims"
-HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
-"""Where every server of a cluster says how it is."""
-WATCHER_INBOX: Final = "_INBOX_watcher"
+CONNECTIONS: Final = "$SYS.REQ.SERVER.PING.CONNZ"
+"""Where every server of a cluster lists its connections, with what each has sent so far."""
+KICK: Final = "$SYS.REQ.SERVER.{server}.KICK"
+"""Where a server closes one connection."""
+CONNECTIONS_INBOX: Final = "_INBOX_spawner-connections"
 
 
 def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
@@ -42,28 +46,55 @@ def operator(public_key: str, signing_key: str, system_account: str) -> Claims:
 
 
 def system_account(public_key: str, signing_key: str) -> Claims:
-    """The account of the broker's own subjects."""
-    nats = {"type": "account", "version": _VERSION, "limits": _ACCOUNT, "signing_keys": [signing_key]}
+    """The account of the broker's own subjects. Others may request the health of servers, and nothing else, from it."""
+    nats = {
+        "type": "account",
+        "version": _VERSION,
+        "limits": _ACCOUNT,
+        "signing_keys": [signing_key],
+        "exports": [{"name": HEALTH, "subject": HEALTH, "type": "service", "response_type": "Stream"}],
+    }
     return {"sub": public_key, "name": "SYS", "nats": nats}
 
 
-def herd_account(keys: Mapping[Account, str], services_key: str) -> Claims:
-    """The account of the services, the streams and the buckets."""
-    return _account(Account.HERD, keys, {**_ACCOUNT, **_STORED}, [services_key])
+def herd_account(keys: Mapping[Account, str], herd_key: str, capacity: Capacity) -> Claims:
+    """The account of the streams, the buckets and the spawner. Its signing key signs users of no other account."""
+    return _account(Account.HERD, keys, {**_limits(Account.HERD, capacity), **_STORED}, [herd_key])
 
 
-def people_account(keys: Mapping[Account, str], people_key: str) -> Claims:
+def service_account(account: Account, keys: Mapping[Account, str], services_key: str, capacity: Capacity) -> Claims:
+    """The account of one service."""
+    return _account(account, keys, _limits(account, capacity), [services_key])
+
+
+def store_guard_account(keys: Mapping[Account, str], system: str, services_key: str, capacity: Capacity) -> Claims:
+    """The account of what checks whether nats-server stores. `system` is the public key of the system account.
+
+    Its users are outside of the system account, where a health request with the reply subject
+    `$JS.API.ACCOUNT.PURGE.<account>` deletes all streams of an account.
+    """
+    account = service_account(Account.STORE_GUARD, keys, services_key, capacity)
+    account["nats"]["imports"].append({"name": HEALTH, "subject": HEALTH, "type": "service", "account": system})
+    return account
+
+
+def people_account(keys: Mapping[Account, str], people_key: str, capacity: Capacity) -> Claims:
     """The account of clients and operators."""
-    return _account(Account.PEOPLE, keys, _ACCOUNT, [people_key])
+    return _account(Account.PEOPLE, keys, _limits(Account.PEOPLE, capacity), [people_key])
 
 
-def sandboxes_account(keys: Mapping[Account, str], worker_key: str, joiner_key: str) -> Claims:
+def sandboxes_account(keys: Mapping[Account, str], worker_key: str, joiner_key: str, capacity: Capacity) -> Claims:
     """The account of sandboxes, with the whole permission of workers and joiners as templates."""
     scopes = [
         _scope(worker_key, Principal.WORKER, worker_template(), WORKER_PAYLOAD, _WORKER_SUBSCRIPTIONS),
         _scope(joiner_key, Principal.JOINER, joiner_template(), JOINER_PAYLOAD, 2),
     ]
-    return _account(Account.SANDBOXES, keys, _ACCOUNT, scopes)
+    return _account(Account.SANDBOXES, keys, _limits(Account.SANDBOXES, capacity), scopes)
+
+
+def _limits(account: Account, capacity: Capacity) -> Claims:
+    """Connections of the whole account, and subscriptions of each of its connections."""
+    return {**_ACCOUNT, "conn": capacity.of(account), "subs": SUBSCRIPTIONS[account]}
 
 
 def _account(
@@ -119,14 +150,14 @@ def claims_pusher(public_key: str, system_account_key: str) -> Claims:
     )
 
 
-def watcher(public_key: str, system_account_key: str) -> Claims:
-    """The local stack's user of the system account, who may do one thing: ask every server how it is."""
-    allowed = Permissions(publish=(HEALTH,), subscribe=(f"{WATCHER_INBOX}.>",))
+def connection_watcher(public_key: str, system_account_key: str) -> Claims:
+    """The spawner's user of the system account that may list connections and close them."""
+    allowed = Permissions(publish=(CONNECTIONS, KICK.format(server="*")), subscribe=(f"{CONNECTIONS_INBOX}.>",))
     return user(
         public_key,
-        name="watcher",
+        name="spawner-connections",
         account=system_account_key,
-        principal=Principal.OPERATOR,
+        principal=Principal.SPAWNER,
         permissions=allowed,
     )
 

@@ -1,6 +1,5 @@
 """The credentials file of the NATS tools: a user's token and the seed of its key in one text."""
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Final
 from sandherd.bus.identity.keys import read_claims
 from sandherd.bus.permissions import PEOPLE, inbox
 from sandherd.contracts.subjects import Principal
+from sandherd.private_files import write_file
 
 _FILE: Final = """-----BEGIN NATS USER JWT-----
 {token}
@@ -52,14 +52,7 @@ def parts_of(credentials: str) -> tuple[str, str]:
 
 def write_secret(path: Path, text: str) -> None:
     """Write a file that only its owner may read, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_file(path, text)
 
 
 def bearer(credentials: str) -> Bearer:

@@ -4,6 +4,7 @@
     identity/broker     the accounts' tokens, nothing secret
     identity/spawner    the spawner's signing keys
     creds/<name>        `nats.creds` of a service, of the provisioner, of the operator, of a project's client
+    creds/store-guard   `nats.creds` to write the probe, `watcher.creds` to ask for a server's health
     nats                what a nats-server is started with, nothing secret
     database            a password for a Postgres that is set up with it
 
@@ -14,20 +15,24 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from sandherd.bus.identity.credential_files import CredentialFiles
 from sandherd.bus.identity.credentials import write_secret
-from sandherd.bus.identity.holding import Holding
 from sandherd.bus.identity.material import BrokerTokens, Identity
 from sandherd.bus.identity.serving import LIMITS, keeping, operator_mode
 from sandherd.bus.permissions import SERVICES
-from sandherd.bus.setting_up import Did
+from sandherd.bus.setup_permissions import Did
 from sandherd.contracts.subjects import Principal
+from sandherd.private_files import make_directory, write_file
 
 CREDENTIALS: Final = "nats.creds"
 _DATABASE: Final = "sandherd"
 _CLIENT: Final = "client-"
+_READABLE: Final = 0o644
+_READABLE_DIRECTORY: Final = 0o755
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,28 +53,33 @@ class Deployment:
         self._data = data
         self._ports = ports or Ports()
 
-    def make(self, projects: Iterable[str], now: int) -> dict[str, Did]:
+    def make(self, projects: Iterable[str], now: int, *, changes: bool = False) -> dict[str, Did]:
         """Make what is not there, and bring rights up to this version's. `now` is the Unix second.
 
+        The provisioner's credential is accepted for an hour; with `changes` it may change streams that exist.
         Returns what was done, by folder. Raises `OSError`, `UnsafeNameError`, and `ValueError` for a key that is none.
         """
         before = self._content()
-        if not self.directory.exists():
-            self.directory.mkdir(parents=True, mode=0o700)
+        make_directory(self.directory)
         self.identity.create(now)
-        self._make_credentials(projects)
+        self._make_credentials(projects, now, changes=changes)
         self._make_nats(self.identity.tokens(None, now))
         self._make_password()
         return compared(before, self._content())
 
-    def _make_credentials(self, projects: Iterable[str]) -> None:
-        holding = Holding(self.identity, lambda name: self.directory / "creds" / name / CREDENTIALS)
+    def _make_credentials(self, projects: Iterable[str], now: int, *, changes: bool) -> None:
+        files = CredentialFiles(
+            self.identity,
+            lambda name: self.directory / "creds" / name / CREDENTIALS,
+            lambda: datetime.fromtimestamp(now, UTC),
+        )
         for principal in (*SERVICES, Principal.OPERATOR):
-            holding.keep(principal, "")
+            files.keep(principal, "")
         known = {folder.name.removeprefix(_CLIENT) for folder in (self.directory / "creds").glob(f"{_CLIENT}*")}
         for project in sorted(known | set(projects)):
-            holding.keep(Principal.CLIENT, project)
-        holding.keep_provisioner()
+            files.keep(Principal.CLIENT, project)
+        files.keep_provisioner(changes=changes)
+        files.keep_store_guard()
 
     def _make_nats(self, tokens: BrokerTokens) -> None:
         folder = self.directory / "nats"
@@ -112,10 +122,9 @@ def compared(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> dict[
 
 def _publish(path: Path, content: Mapping[str, object]) -> None:
     """Write what is no secret where the broker's own user can read it; NATS's configuration language reads JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.parent.chmod(0o755)
-    _keep_secret(path, json.dumps(content, indent=2) + "\n")
-    path.chmod(0o644)
+    make_directory(path.parent, _READABLE_DIRECTORY)
+    path.parent.chmod(_READABLE_DIRECTORY)
+    write_file(path, json.dumps(content, indent=2) + "\n", _READABLE)
 
 
 def _keep_secret(path: Path, text: str) -> None:

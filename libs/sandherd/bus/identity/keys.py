@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import hmac
 import json
 import os
 from collections.abc import Mapping
@@ -45,6 +46,12 @@ class Key:
     def new(cls, kind: Kind) -> "Key":
         """A new key from the system's random numbers."""
         return cls.from_seed(bytes(nkeys.encode_seed(os.urandom(32), kind.prefix)).decode())
+
+    @classmethod
+    def derived(cls, kind: Kind, secret: str, purpose: str) -> "Key":
+        """The key that this secret gives for this purpose: always the same one, and of no use to find the secret."""
+        raw = hmac.digest(secret.encode(), purpose.encode(), "sha256")
+        return cls.from_seed(bytes(nkeys.encode_seed(raw, kind.prefix)).decode())
 
     @classmethod
     def from_seed(cls, seed: str) -> "Key":

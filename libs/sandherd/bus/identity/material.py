@@ -15,28 +15,63 @@ from typing import Final
 
 from sandherd.bus.accounts import Account
 from sandherd.bus.identity import claims
+from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.claims import Claims
 from sandherd.bus.identity.credentials import credentials_text, write_secret
 from sandherd.bus.identity.keys import Key, Kind, read_claims, sign_claims
+from sandherd.private_files import make_directory
 
 _ROOT_KEYS: Final = {
     "operator": Kind.OPERATOR,
     "system": Kind.ACCOUNT,
     "system-signing": Kind.ACCOUNT,
     "herd": Kind.ACCOUNT,
+    "streams-signing": Kind.ACCOUNT,
     "services": Kind.ACCOUNT,
+    "event-ingest": Kind.ACCOUNT,
+    "monitor": Kind.ACCOUNT,
+    "message-relay": Kind.ACCOUNT,
+    "provisioner": Kind.ACCOUNT,
+    "store-guard": Kind.ACCOUNT,
     "sandboxes": Kind.ACCOUNT,
     "people": Kind.ACCOUNT,
     "people-signing": Kind.ACCOUNT,
 }
-ACCOUNT_KEYS: Final = {Account.HERD: "herd", Account.SANDBOXES: "sandboxes", Account.PEOPLE: "people"}
+ACCOUNT_KEYS: Final = {
+    Account.HERD: "herd",
+    Account.EVENT_INGEST: "event-ingest",
+    Account.MONITOR: "monitor",
+    Account.MESSAGE_RELAY: "message-relay",
+    Account.PROVISIONER: "provisioner",
+    Account.STORE_GUARD: "store-guard",
+    Account.SANDBOXES: "sandboxes",
+    Account.PEOPLE: "people",
+}
 """The name of each account's own key."""
+SIGNING_KEYS: Final = {
+    Account.HERD: "streams-signing",
+    Account.EVENT_INGEST: "services",
+    Account.MONITOR: "services",
+    Account.MESSAGE_RELAY: "services",
+    Account.PROVISIONER: "services",
+    Account.STORE_GUARD: "services",
+    Account.PEOPLE: "people-signing",
+}
+"""The name of the key that signs each account's users; those of sandboxes are signed by the spawner's.
+
+Earlier versions signed the account of the streams' users with `herd-signing`, a provisioner's that never expires among
+them. Its signatures are not accepted any more."""
+PUSHED: Final = ("system", *(name for name in ACCOUNT_KEYS.values() if name != "sandboxes"))
+"""Accounts whose token whoever sets up gives to the broker, in this order: an account's exports before their imports.
+
+The spawner gives the sandboxes'."""
 _SPAWNER_KEYS: Final = {
     "operator-signing": Kind.OPERATOR,
     "worker": Kind.ACCOUNT,
     "joiner": Kind.ACCOUNT,
 }
 CLAIMS_CREDENTIALS: Final = "claims.creds"
+CONNECTIONS_CREDENTIALS: Final = "connections.creds"
 
 
 @dataclass(frozen=True)
@@ -48,6 +83,7 @@ class SpawnerKeys:
     joiner: Key
     account: Claims
     claims_credentials: Path
+    connections_credentials: Path
 
     @classmethod
     def read(cls, directory: Path) -> "SpawnerKeys":
@@ -58,6 +94,7 @@ class SpawnerKeys:
             joiner=Key.read(directory / "joiner.nk"),
             account=json.loads((directory / "account.json").read_text()),
             claims_credentials=directory / CLAIMS_CREDENTIALS,
+            connections_credentials=directory / CONNECTIONS_CREDENTIALS,
         )
 
 
@@ -73,8 +110,9 @@ class BrokerTokens:
 class Identity:
     """The identity material of one herd, in a directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, capacity: Capacity | None = None) -> None:
         self.directory = directory
+        self.capacity = capacity or Capacity()
         self.root = directory / "root"
         self.spawner = directory / "spawner"
         self.broker = directory / "broker"
@@ -87,12 +125,13 @@ class Identity:
     def create(self, now: int) -> None:
         """Make all keys and tokens, or keep those that are there. `now` is the Unix second that tokens are made in."""
         for directory in (self.directory, self.root, self.spawner, self.broker):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(directory)
             directory.chmod(0o700)
         for directory, kinds in ((self.root, _ROOT_KEYS), (self.spawner, _SPAWNER_KEYS)):
             for name, kind in kinds.items():
                 _keep_or_make(directory / f"{name}.nk", kind)
         self._write_tokens(now)
+        self._write_connection_watcher(now)
 
     def root_key(self, name: str) -> Key:
         """A key that only setting up needs."""
@@ -104,16 +143,17 @@ class Identity:
         An account is signed anew only if this version's permissions differ, the sandboxes' then with the revocations
         that were in force: of two tokens made in one second the broker believes the one it is started with.
         """
-        if self._claims_held("sandboxes") != self._account_claims()["sandboxes"]:
+        wanted = self._account_claims()
+        if self._claims_held("sandboxes") != wanted["sandboxes"]:
             held_revocations = revocations(held) if held else {}
             held = None
-            self._write_account("sandboxes", now, held_revocations)
-        for name in ("herd", "people"):
-            if self._claims_held(name) != self._account_claims()[name]:
-                self._write_account(name, now, {})
+            self._write_account("sandboxes", wanted["sandboxes"], now, held_revocations)
+        for name in PUSHED:
+            if self._claims_held(name) != wanted[name]:
+                self._write_account(name, wanted[name], now, {})
         accounts = {
             self.root_key(name).public: (self.broker / f"{name}.jwt").read_text()
-            for name in ("system", "herd", "people", "sandboxes")
+            for name in ("system", *ACCOUNT_KEYS.values())
         }
         if held:
             accounts[self.root_key("sandboxes").public] = held
@@ -126,22 +166,37 @@ class Identity:
         system_signing, pusher = self.root_key("system-signing"), Key.new(Kind.USER)
         pushing = sign_claims(claims.claims_pusher(pusher.public, system), system_signing, now)
         write_secret(self.spawner / CLAIMS_CREDENTIALS, credentials_text(pushing, pusher.seed))
-        account = sign_claims(claims.system_account(system, system_signing.public), signing, now)
-        write_secret(self.broker / "system.jwt", account)
-        for name in self._account_claims():
-            self._write_account(name, now, {})
+        for name, body in self._account_claims().items():
+            self._write_account(name, body, now, {})
         operator = self.root_key("operator")
         token = sign_claims(claims.operator(operator.public, signing.public, system), operator, now)
         # Last, because its presence says that everything else is there.
         write_secret(self.broker / "operator.jwt", token)
 
+    def _write_connection_watcher(self, now: int) -> None:
+        """A file of its own, made where an identity of an earlier version has none yet."""
+        path = self.spawner / CONNECTIONS_CREDENTIALS
+        if path.exists():
+            return
+        key, system = Key.new(Kind.USER), self.root_key("system").public
+        token = sign_claims(claims.connection_watcher(key.public, system), self.root_key("system-signing"), now)
+        write_secret(path, credentials_text(token, key.seed))
+
     def _account_claims(self) -> dict[str, Claims]:
         keys = {account: self.root_key(name).public for account, name in ACCOUNT_KEYS.items()}
         worker, joiner = (Key.read(self.spawner / f"{name}.nk").public for name in ("worker", "joiner"))
+        services, system = self.root_key("services").public, self.root_key("system").public
         return {
-            "herd": claims.herd_account(keys, self.root_key("services").public),
-            "people": claims.people_account(keys, self.root_key("people-signing").public),
-            "sandboxes": claims.sandboxes_account(keys, worker, joiner),
+            "system": claims.system_account(system, self.root_key("system-signing").public),
+            "herd": claims.herd_account(keys, self.root_key("streams-signing").public, self.capacity),
+            **{
+                ACCOUNT_KEYS[account]: claims.service_account(account, keys, services, self.capacity)
+                for account, signing in SIGNING_KEYS.items()
+                if signing == "services" and account is not Account.STORE_GUARD
+            },
+            "store-guard": claims.store_guard_account(keys, system, services, self.capacity),
+            "people": claims.people_account(keys, self.root_key("people-signing").public, self.capacity),
+            "sandboxes": claims.sandboxes_account(keys, worker, joiner, self.capacity),
         }
 
     def _claims_path(self, name: str) -> Path:
@@ -152,8 +207,8 @@ class Identity:
         path = self._claims_path(name)
         return dict(json.loads(path.read_text())) if path.exists() else None
 
-    def _write_account(self, name: str, now: int, revoked: Mapping[str, int]) -> None:
-        account, signing = self._account_claims()[name], Key.read(self.spawner / "operator-signing.nk")
+    def _write_account(self, name: str, account: Claims, now: int, revoked: Mapping[str, int]) -> None:
+        signing = Key.read(self.spawner / "operator-signing.nk")
         token = sign_claims(claims.with_revocations(account, revoked), signing, now)
         write_secret(self.broker / f"{name}.jwt", token)
         write_secret(self._claims_path(name), json.dumps(account))

@@ -3,14 +3,15 @@
 Every name is checked here once more: a `*` in a user's name would turn the worker's template into every sandbox.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sandherd.bus.accounts import account_of
+from sandherd.bus.accounts import Account, account_of
 from sandherd.bus.identity import claims
 from sandherd.bus.identity.credentials import credentials_text
 from sandherd.bus.identity.keys import Key, Kind, is_public_key, sign_claims
-from sandherd.bus.identity.material import ACCOUNT_KEYS, Identity, SpawnerKeys
+from sandherd.bus.identity.material import ACCOUNT_KEYS, SIGNING_KEYS, Identity, SpawnerKeys
 from sandherd.bus.permissions import (
     OF_ONE_PROJECT,
     PEOPLE,
@@ -19,11 +20,20 @@ from sandherd.bus.permissions import (
     for_person,
     for_service,
     safe_project,
-    safe_sandbox,
 )
-from sandherd.bus.setting_up import EVERYTHING_KEPT, PROVISIONER
+from sandherd.bus.setup_permissions import (
+    EVERYTHING_KEPT,
+    LIFE,
+    PROBE,
+    PROBING,
+    PROVISIONER,
+    WATCHER,
+    WATCHING,
+    for_provisioner,
+    for_stream_changes,
+)
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.names import safe_name
+from sandherd.contracts.names import safe_name, safe_sandbox
 from sandherd.contracts.subjects import Principal
 
 __all__ = ["PROVISIONER", "Clock", "Minter", "Registrar"]
@@ -44,14 +54,22 @@ class Minter:
         self._clock = clock
         self._account: str = keys.account["sub"]
 
-    def mint_joiner(self, project: str, sandbox: str, life: float) -> str:
+    def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
         """A credentials file with which a sandbox may ask for its worker's credential, and do nothing else.
 
-        Raises `UnsafeNameError`.
+        All that are made for one sandbox and serial number have the same key, so that they can be revoked without a
+        list of those that were made. Raises `UnsafeNameError`.
         """
-        key = Key.new(Kind.USER)
+        key = self._joiner(project, sandbox, serial)
         token, _ = self._mint(Principal.JOINER, key.public, project=project, sandbox=sandbox, life=life)
         return credentials_text(token, key.seed)
+
+    def joiner_key(self, project: str, sandbox: str, serial: int) -> str:
+        """The public key of those credentials, to be revoked."""
+        return self._joiner(project, sandbox, serial).public
+
+    def _joiner(self, project: str, sandbox: str, serial: int) -> Key:
+        return Key.derived(Kind.USER, self._keys.joiner.seed, f"joiner/{project}/{sandbox}/{serial}")
 
     def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
         """A token for the key that a worker holds, and when it expires.
@@ -98,7 +116,7 @@ class Registrar:
             principal=service,
             permissions=for_service(service),
         )
-        return self._file(body, key, "services")
+        return self._file(body, key, SIGNING_KEYS[account_of(service)])
 
     def mint_person(self, role: Principal, name: str, *, project: str | None = None, life: float | None = None) -> str:
         """A credentials file for a client or a subscriber of one project, or for an operator.
@@ -119,23 +137,59 @@ class Registrar:
         )
         return self._file(body, key, "people-signing")
 
-    def mint_provisioner(self, life: float | None = 60, allowed: Permissions = EVERYTHING_KEPT) -> str:
-        """A credentials file for making streams, consumers and buckets: the JetStream API and nothing said."""
+    def mint_provisioner(self, life: float = LIFE) -> str:
+        """A credentials file for creating missing streams. `life` is in seconds, an hour at most."""
+        return self._setup_credentials(Account.PROVISIONER, for_provisioner(), min(life, LIFE))
+
+    def mint_stream_changer(self, life: float = LIFE) -> str:
+        """A credentials file for creating and changing streams and consumers. `life` is an hour at most."""
+        return self._setup_credentials(Account.HERD, for_stream_changes(), min(life, LIFE))
+
+    def mint_stream_admin(self, life: float = 60, allowed: Permissions = EVERYTHING_KEPT) -> str:
+        """A credentials file for the JetStream API in the account of the streams. `life` is in seconds."""
+        return self._setup_credentials(Account.HERD, allowed, life)
+
+    def _setup_credentials(self, account: Account, allowed: Permissions, life: float) -> str:
         key = Key.new(Kind.USER)
         body = claims.user(
             key.public,
             name=PROVISIONER,
-            account=self._account(Principal.SPAWNER),
+            account=self._identity.root_key(ACCOUNT_KEYS[account]).public,
             principal=Principal.OPERATOR,
-            expires=None if life is None else int(self._clock().timestamp() + life),
+            expires=int(self._clock().timestamp() + life),
             permissions=allowed,
         )
-        return self._file(body, key, "services")
+        return self._file(body, key, SIGNING_KEYS[account])
+
+    def mint_probe(self) -> str:
+        """A credentials file for writing the probe that shows whether nats-server stores, and nothing else."""
+        return self._store_guard_credentials(PROBE, PROBING)
 
     def mint_watcher(self) -> str:
-        """A credentials file for asking servers how they are, and nothing else."""
+        """A credentials file for requesting the health of servers, and nothing else."""
+        return self._store_guard_credentials(WATCHER, WATCHING)
+
+    def _store_guard_credentials(self, name: str, allowed: Permissions) -> str:
         key = Key.new(Kind.USER)
-        return self._file(claims.watcher(key.public, self._identity.root_key("system").public), key, "system-signing")
+        body = claims.user(
+            key.public,
+            name=name,
+            account=self._identity.root_key(ACCOUNT_KEYS[Account.STORE_GUARD]).public,
+            principal=Principal.OPERATOR,
+            permissions=allowed,
+        )
+        return self._file(body, key, SIGNING_KEYS[Account.STORE_GUARD])
+
+    def vouched(self, token: Mapping[str, Any], account: Account) -> bool:
+        """Whether a user's claims are of this account, signed with the key that this version signs its users with."""
+        signing = self._identity.root_key(SIGNING_KEYS[account]).public
+        key = self._identity.root_key(ACCOUNT_KEYS[account]).public
+        return token["nats"].get("issuer_account") == key and token.get("iss") == signing
+
+    def expires_within(self, token: Mapping[str, Any], seconds: float) -> bool:
+        """Whether a user's claims expire in so many seconds, or never expire."""
+        expires = token.get("exp")
+        return not expires or float(expires) - self._clock().timestamp() < seconds
 
     def _account(self, principal: Principal) -> str:
         return self._identity.root_key(ACCOUNT_KEYS[account_of(principal)]).public

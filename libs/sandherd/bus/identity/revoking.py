@@ -1,13 +1,16 @@
 """Taking credentials back before they expire: a list that all spawners share, and the account token that says it.
 
-A revoked key is listed until its last token has run out by itself, and then forgotten, so that the list, and with it
-the account's token, stays far under the broker's message limit: about 94 bytes for each sandbox ended in the last hour.
+A revoked key is listed until its last token has run out by itself, and then forgotten. A key takes about 94 bytes in
+the account's token, which has to stay under the broker's message limit, so the list holds at most `MOST` keys: those of
+workers, which expire within an hour, before those of joiners, which may be good for hours and only let their holder ask
+for a credential that is refused.
 """
 
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +27,7 @@ from sandherd.bus.reading import bucket_of
 
 BUCKET: Final = "revocations"
 _KEY: Final = "list"
+MOST: Final = 4000
 _SKEW: Final = 60
 """How long a key stays listed after its token's end, in seconds: two machines' clocks may differ by that."""
 
@@ -37,7 +41,8 @@ def merged(revoked: Mapping[str, int], new: Mapping[str, int], now: int) -> dict
     latest = dict(revoked)
     for key, end in new.items():
         latest[key] = max(end, latest.get(key, 0))
-    return {key: end for key, end in latest.items() if end + _SKEW > now}
+    good = {key: end for key, end in latest.items() if end + _SKEW > now}
+    return good if len(good) <= MOST else dict(sorted(good.items(), key=itemgetter(1))[:MOST])
 
 
 def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now: int) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from sandherd.bus.identity.capacity import MOST_CONNECTIONS, Capacity
 from sandherd.bus.identity.material import BrokerTokens
 from sandherd.contracts.streams import BUCKETS, STREAMS
 
@@ -37,7 +38,14 @@ def keeping(data: str, store: str, *, compared: str | None = None) -> dict[str, 
     }
 
 
+def limits(capacity: Capacity) -> dict[str, Any]:
+    """`LIMITS` for a server that takes so many connections."""
+    return {**LIMITS, "max_connections": capacity.connections}
+
+
 LIMITS: Final[dict[str, Any]] = {
+    # Under the default of most machines' descriptors; fewer where a server may open fewer files.
+    "max_connections": MOST_CONNECTIONS,
     # A reply that waits for a slow reader is cut off; the streams do not need it.
     "write_deadline": "10s",
     # A principal's token names every subject it may say; the spawner's is over the 4 KiB of the default.

@@ -11,13 +11,14 @@ from sandherd.client.cli import (
     config,
     credentials,
     dead,
-    deploying,
+    deployment,
     doctor,
     giving,
     harnesses,
     images,
     past,
     sandboxes,
+    secrets,
     stack,
     subscriptions,
     tasks,
@@ -72,11 +73,12 @@ app.add_typer(approvals.app, name="approvals")
 app.command(epilog=past.AUDIT_EXAMPLE)(past.audit)
 app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(credentials.app, name="credentials")
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(dead.app, name="dead")
 app.add_typer(harnesses.app, name="harness")
 app.add_typer(images.app, name="image")
-app.add_typer(deploying.app, name="identity")
-app.command(epilog=deploying.PROVISION_EXAMPLE)(deploying.provision)
+app.add_typer(deployment.app, name="identity")
+app.command(epilog=deployment.PROVISION_EXAMPLE)(deployment.provision)
 app.command(epilog=backup.BACKUP_EXAMPLE)(backup.backup)
 app.command(epilog=backup.RESTORE_EXAMPLE)(backup.restore)
 app.command(epilog=backup.REPLAY_EXAMPLE)(backup.replay)

@@ -16,6 +16,7 @@ from sandherd.client.cli.options import (
     group,
     safe_sandbox,
 )
+from sandherd.client.terminal_text import put
 from sandherd.contracts.states import ApprovalState
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _answer(  # noqa: PLR0913  # the options of both commands
             told = {"message": found.message, "state": found.state, "delivery_ms": found.delivery_ms}
             document({"sandbox": sandbox, "approval_id": approval, "granted": granted} | told)
         else:
-            print(f"{approval} of {sandbox} is {'granted' if granted else 'denied'}, and the agent knows it")
+            put(f"{approval} of {sandbox} is {'granted' if granted else 'denied'}, and the agent knows it")
         return 0
 
     return talk(ctx, work, project=project)

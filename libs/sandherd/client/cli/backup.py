@@ -24,18 +24,24 @@ def backup(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder. What is in it is secret.")],
     *,
     identity: Keys = None,
+    with_secrets: Annotated[
+        bool,
+        typer.Option("--with-secrets", help="Include the keys that secrets of unfinished tasks are encrypted with."),
+    ] = False,
     output: Output = Format.TABLE,
 ) -> int:
     """Put every stream and bucket into a folder, with the consumers and how far they are.
 
     The services have to be stopped meanwhile. The history is not in it: that is Postgres' own to back up.
+    Without --with-secrets, tasks with secrets that were not done fail when it is restored, and are submitted again.
     """
     import asyncio
 
     from sandherd.client.backing_up import back_up
 
     context = _place(ctx)
-    _show(output, asyncio.run(back_up(context, identity or context.home / "identity", directory)))
+    keys = identity or context.home / "identity"
+    _show(output, asyncio.run(back_up(context, keys, directory, with_secrets=with_secrets)))
     return 0
 
 

@@ -1,13 +1,36 @@
 """What can be asked for here, on the screen."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from sandherd.client.cli import printing
 from sandherd.client.cli.options import Format
 from sandherd.client.herd import Herd
-from sandherd.contracts.requests import Catalogue, RuntimeView
+from sandherd.client.terminal_text import put
+from sandherd.contracts.requests import Catalogue, Profile, RuntimeView
 from sandherd.contracts.specs import Limits
 
-RUNTIMES = ("RUNTIME", "DEFAULT", "ISOLATION", "PAUSES", "MEMORY", "CORES", "PROCESSES", "PORTS", "SANDBOXES")
-PROFILES = ("PROFILE", "RUNTIME", "LIMITS", "WARM")
+RUNTIMES = (
+    "RUNTIME",
+    "DEFAULT",
+    "ISOLATION",
+    "PAUSES",
+    "MEMORY",
+    "CORES",
+    "PROCESSES",
+    "DISK",
+    "PORTS",
+    "NETWORK",
+    "SANDBOXES",
+)
+PROFILES = ("PROFILE", "RUNTIME", "LIMITS", "NETWORK", "WARM")
+EXPOSED: Final[Mapping[str, str]] = {
+    "internet": "public addresses, the broker and declared endpoints; not this host, private or metadata addresses",
+    "allow": "the listed public hosts, the broker and declared endpoints",
+    "none": "the broker and declared endpoints",
+    "host": "all that the spawner's host reaches: its loopback services, private networks, cloud metadata",
+}
+"""What a sandbox reaches, by the mode of its network."""
 
 
 async def show(herd: Herd, output: Format) -> int:
@@ -16,19 +39,26 @@ async def show(herd: Herd, output: Format) -> int:
     if output is Format.JSON:
         printing.document(found)
     else:
-        _print(found)
+        print_catalogue(found)
     return 0
 
 
-def _print(found: Catalogue) -> None:
+def print_catalogue(found: Catalogue) -> None:
+    """Print it as tables and lines."""
     printing.table(RUNTIMES, [_row(one) for one in found.runtimes])
+    for one in found.runtimes:
+        for gap in one.gaps:
+            put(f"\n{one.runtime}: {gap}")
     if found.profiles:
-        print()
+        put()
         kinds = sorted(found.profiles.items())
-        printing.table(PROFILES, [[name, one.runtime, _limits(one.limits), one.warm] for name, one in kinds])
-    print()
+        printing.table(
+            PROFILES, [[name, one.runtime, _limits(one.limits), _network(one), one.warm] for name, one in kinds]
+        )
+    put()
     printing.facts(
         {
+            **{f"network {mode}": EXPOSED[mode] for mode in _modes(found)},
             "harnesses": ", ".join(found.harnesses),
             "usual": _limits(found.defaults),
             "at the most": _limits(found.caps),
@@ -40,8 +70,17 @@ def _print(found: Catalogue) -> None:
 
 
 def _row(one: RuntimeView) -> list[object]:
-    held = [one.memory, one.cores, one.processes]
-    return [one.runtime, one.default, one.isolation, one.can_pause, *held, one.ports, one.limit]
+    held = [one.memory, one.cores, one.processes, one.disk or None]
+    return [one.runtime, one.default, one.isolation, one.can_pause, *held, one.ports, one.network or None, one.limit]
+
+
+def _network(profile: Profile) -> str | None:
+    return profile.network.mode if profile.network else None
+
+
+def _modes(found: Catalogue) -> list[str]:
+    used = {one.network for one in found.runtimes} | {_network(one) for one in found.profiles.values()}
+    return [mode for mode in EXPOSED if mode in used]
 
 
 def _limits(limits: Limits | None) -> str | None:

@@ -7,6 +7,7 @@ import typer
 
 from sandherd.client.cli.listing import Find
 from sandherd.client.cli.options import Format
+from sandherd.client.terminal_text import put
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -24,7 +25,7 @@ def changed(
         if output is Format.JSON:
             document(view)
         else:
-            print(said(view))
+            put(said(view))
         return 0
 
     return talk(ctx, work, project=project)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from sandherd.bus.permissions import SANDBOX_PREFIX
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.sequencing import Event
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
+from sandherd.contracts.names import SANDBOX_PREFIX
 
 _AGO: Final = re.compile(r"^(\d{1,6})([smhd])$")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

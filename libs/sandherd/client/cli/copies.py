@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sandherd.bus.permissions import SANDBOX_PREFIX
 from sandherd.client import archiving
 from sandherd.client.cli import printing
 from sandherd.client.cli.leaving import complain
@@ -18,7 +17,9 @@ from sandherd.client.cli.options import Format
 from sandherd.client.cli.talking import Work
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import put, put_progress, visible_line
 from sandherd.contracts.errors import Code
+from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.requests import FileEntry
 
 HEADER = ("KIND", "MODE", "SIZE", "MODIFIED", "PATH")
@@ -122,7 +123,7 @@ def _tell_left_out(links: Sequence[tuple[str, str]]) -> None:
 
 
 def _in_one_line(text: str) -> str:
-    return printing.safe(" ".join(text.split()))
+    return visible_line(text)
 
 
 def _keep(out: Any, local: Path, mode: int) -> None:
@@ -141,7 +142,7 @@ def _tell(output: Format, place: str, size: int, sha256: str, **more: int) -> in
     if output is Format.JSON:
         printing.document({"path": place, "size": size, "sha256": sha256, **more})
     else:
-        print(f"{printing.safe(place)}: {size} bytes, SHA-256 {sha256[:16]}…")
+        put(f"{place}: {size} bytes, SHA-256 {sha256[:16]}…")
     return 0
 
 
@@ -153,7 +154,7 @@ def entries(place: str, output: Format, *, recursive: bool) -> Work:
         found = await herd.files(asked.sandbox, asked.path, recursive=recursive)
         printing.answer(output, found, HEADER, [_row(entry) for entry in found.entries])
         if found.truncated and output is Format.TABLE:
-            print(f"… and more than these {len(found.entries)}")
+            put(f"… and more than these {len(found.entries)}")
         return 0
 
     return work
@@ -167,7 +168,7 @@ class Bar:
     """How far a copy is, in one line on standard error; nothing where that is no terminal."""
 
     def __init__(self, name: str) -> None:
-        self._name = printing.safe(name)
+        self._name = visible_line(name)
         self._on = sys.stderr.isatty()
         self._begun = time.monotonic()
         self._shown = False
@@ -175,7 +176,7 @@ class Bar:
     def move(self, moved: int, size: int) -> None:
         """So many bytes of so many have moved."""
         if self._on:
-            print(f"\r\x1b[K{self.line(moved, size)}", end="", file=sys.stderr, flush=True)
+            put_progress(self.line(moved, size))
             self._shown = True
 
     def line(self, moved: int, size: int) -> str:
@@ -192,7 +193,7 @@ class Bar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._shown:
-            print(file=sys.stderr)
+            put(error=True)
 
 
 def _wrong(message: str, remedy: str) -> HerdError:

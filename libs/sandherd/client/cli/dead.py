@@ -6,6 +6,7 @@ import typer
 
 from sandherd.client.cli.listing import show_list
 from sandherd.client.cli.options import Cursor, Format, Limit, Output, Project, example, group
+from sandherd.client.terminal_text import put
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -45,7 +46,7 @@ def list_dead(
 @app.command("show", epilog=example("sandherd dead show 17"))
 def show_dead(ctx: typer.Context, number: Number, project: Project = None, output: Output = Format.TABLE) -> int:
     """One dead letter, with what it said."""
-    from sandherd.client.cli.printing import document, facts, safe
+    from sandherd.client.cli.printing import document, facts
     from sandherd.client.cli.talking import talk_as_operator
 
     async def work(herd: "Herd") -> int:
@@ -55,7 +56,7 @@ def show_dead(ctx: typer.Context, number: Number, project: Project = None, outpu
             return 0
         reason = letter.reason
         facts(dict(letter) | {"reason": reason.code, "field": reason.field, "why": reason.message, "payload": None})
-        print(f"\n{safe(letter.payload or '')}")
+        put(f"\n{letter.payload or ''}")
         return 0
 
     return talk_as_operator(ctx, work, project=project)
@@ -73,7 +74,7 @@ def requeue_dead(ctx: typer.Context, number: Number, project: Project = None, ou
         if output is Format.JSON:
             document(found)
         elif found.outcome == "done":
-            print(f"dead letter {number} is handled")
+            put(f"dead letter {number} is handled")
         if found.outcome == "done":
             return 0
         complain(f"dead letter {number}: {found.outcome}, {found.detail}; read it with `sandherd dead show {number}`")

@@ -2,27 +2,34 @@
 
 import asyncio
 import http.client
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from sandherd.bus.file_systems import measure_home, shortages
 from sandherd.bus.health import REMARK
 from sandherd.bus.identity import Bearer
 from sandherd.client.cli.auditing import audit_faults
 from sandherd.client.cli.checks import Check, State
+from sandherd.client.cli.process_exits import check_exits
 from sandherd.client.cli.services import MOST_SKEW, Told, ask_all, judge
 from sandherd.client.context import Context, holder
 from sandherd.client.errors import STATUS_REMEDY, HerdError
 from sandherd.client.herd import Herd
-from sandherd.contracts.requests import Audit
+from sandherd.contracts.requests import Audit, RuntimeView
 
 HTTP_SECONDS: Final = 2.0
 SOON: Final = timedelta(hours=1)
 MUCH_UNSTORED: Final = 10_000
 ROOM_REMEDY: Final = "see that event-ingest and Postgres keep up; `sandherd audit` says what is not stored yet"
+DISK_REMEDY: Final = "free space on that file system or enlarge it; the herd goes on by itself within 30 s"
+LIMIT_REMEDY: Final = (
+    "run the spawner as root where loop devices can be mounted, with SANDHERD_SANDBOX_DISK_MB above 0; "
+    "or put its home on a file system of its own, so that sandboxes can fill nothing else"
+)
 BROKER_SINCE: Final = (2, 12)
 """The oldest version of nats-server that has what streams and leases need: per-message times to live and markers."""
 
@@ -37,7 +44,7 @@ async def examine(context: Context, now: datetime) -> list[Check]:
     found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in mute))
     if not heard:
         found.append(await _clock(context))
-    return found + unsaid(context.home)
+    return found + disks(context.home) + check_exits(context.home) + unsaid(context.home)
 
 
 def credential(context: Context, now: datetime) -> Check:
@@ -114,6 +121,38 @@ def judge_audit(audit: Audit) -> list[Check]:
     return [lag, gaps, letters]
 
 
+def judge_isolation(runtimes: Sequence[RuntimeView]) -> list[Check]:
+    """Whether what runs sandboxes isolates them as well as it could; one line for each thing that is missing."""
+    return [
+        Check(f"runtime {one.runtime}", State.WORTH_A_LOOK, gap, "see the table of guarantees in docs/security.md")
+        for one in runtimes
+        for gap in one.gaps
+    ]
+
+
+def judge_disk_limits(runtimes: Sequence[RuntimeView]) -> list[Check]:
+    """Whether a sandbox can fill the disk of its host; nothing where no runtime knows that."""
+    unlimited = [one.runtime for one in runtimes if one.disk == "none"]
+    if unlimited:
+        found = f"not limited in runtime {', '.join(unlimited)}"
+        return [Check("sandbox disk", State.WORTH_A_LOOK, found, LIMIT_REMEDY)]
+    limited = [f"{one.disk} in runtime {one.runtime}" for one in runtimes if one.disk]
+    return [Check("sandbox disk", State.RIGHT, f"limited by {', '.join(limited)}")] if limited else []
+
+
+def disks(home: Path) -> list[Check]:
+    """Whether the file systems of a local stack have room. Nothing where no stack has its home."""
+    if not (home / "sandboxes").is_dir():
+        return []
+    try:
+        short = shortages(measure_home(home))
+    except OSError as error:
+        return [Check("disk", State.UNKNOWN, f"{home}: {error.strerror}")]
+    if not short:
+        return [Check("disk", State.RIGHT, f"free space and inodes below {home}")]
+    return [Check("disk", State.WRONG, found, DISK_REMEDY) for found in short]
+
+
 def unsaid(home: Path) -> list[Check]:
     """Whether sandboxes of this machine were put aside with something unsaid. Nothing where no stack has its home."""
     if not (home / "sandboxes").is_dir():
@@ -140,7 +179,7 @@ async def _on_the_broker(context: Context, now: datetime, heard: set[str]) -> As
             yield judge_version((version.major, version.minor, version.patch), context.nats_url, milliseconds)
             answers = await ask_all(herd.connection)
             heard |= {name for name, answer in answers.items() if isinstance(answer, Told)}
-            for check in [*judge(answers, now), await _spawner(herd), *await _history(herd)]:
+            for check in [*judge(answers, now), await _spawner(herd), *await _runtimes(herd), *await _history(herd)]:
                 yield check
     except HerdError as error:
         yield Check("broker", State.WRONG, error.problem.message, error.problem.remedy)
@@ -154,6 +193,14 @@ async def _spawner(herd: Herd) -> Check:
     if found.origin == "live":
         return Check("live state", State.RIGHT, "the spawner answers")
     return Check("live state", State.WRONG, "the spawner is not there", STATUS_REMEDY)
+
+
+async def _runtimes(herd: Herd) -> list[Check]:
+    try:
+        runtimes = (await herd.catalogue()).runtimes
+        return judge_isolation(runtimes) + judge_disk_limits(runtimes)
+    except HerdError:
+        return []  # "live state" says why the spawner does not answer
 
 
 async def _history(herd: Herd) -> list[Check]:

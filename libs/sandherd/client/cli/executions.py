@@ -1,12 +1,14 @@
 """A command in a sandbox, on this terminal: its output where ours goes, its exit status ours."""
 
 import asyncio
+import codecs
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from sandherd.client.cli import printing
+from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.durations import seconds
 from sandherd.client.cli.leaving import complain
 from sandherd.client.cli.options import Format
@@ -15,6 +17,7 @@ from sandherd.client.cli.talking import Work
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.executing import Execution, command, exit_status
 from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import may_put_exactly, put, put_exactly, put_output
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import INLINE_BYTES, ExecOutput, ExecState
 
@@ -77,17 +80,18 @@ def _name_it(started: Execution, output: Format) -> int:
     if output is Format.JSON:
         printing.document({"sandbox": started.sandbox, "exec": started.name})
     else:
-        print(started.name)
+        put(started.name)
     return 0
 
 
 async def _to_the_end(started: Execution, output: Format) -> int:
     pieces: list[ExecOutput] = []
+    writer = _Writer()
     async for piece in started.output():
         if output is Format.JSON:
             pieces.append(piece)
         else:
-            _write(piece)
+            writer.write(piece)
     assert started.state is not None
     if output is Format.JSON:
         printing.document(_document(started.state, pieces))
@@ -96,18 +100,28 @@ async def _to_the_end(started: Execution, output: Format) -> int:
     return exit_status(started.state)
 
 
-def _write(piece: ExecOutput) -> None:
-    """Exactly what the command wrote: whoever runs it asked for that."""
-    out = sys.stdout if piece.stream == "stdout" else sys.stderr
-    out.flush()
-    out.buffer.write(piece.data)
-    out.buffer.flush()
+class _Writer:
+    """Writes what a command wrote: to a pipe or a file exactly that; to a terminal without what would control it."""
+
+    def __init__(self) -> None:
+        new = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": new("replace"), "stderr": new("replace")}
+        self._colours = Paint.for_screen().on
+
+    def write(self, piece: ExecOutput) -> None:
+        """Write a piece, at once."""
+        error = piece.stream == "stderr"
+        if may_put_exactly(error=error):
+            put_exactly(piece.data, error=error)
+        else:
+            text = self._decoders[piece.stream].decode(piece.data)
+            put_output(text, colours=self._colours, error=error)
 
 
 def _complain(state: ExecState) -> None:
     why = _ENDED.get(state.state)
     if why is not None:
-        complain(f"{state.exec}: {why}" + (f": {printing.safe(state.error)}" if state.error else ""))
+        complain(f"{state.exec}: {why}" + (f": {state.error}" if state.error else ""))
     if state.dropped_bytes:
         complain(f"{state.exec}: {state.dropped_bytes} bytes of its output were not kept")
 
@@ -116,8 +130,9 @@ def _show_so_far(state: ExecState, pieces: Sequence[ExecOutput], output: Format)
     if output is Format.JSON:
         printing.document(_document(state, pieces))
         return 0
+    writer = _Writer()
     for piece in pieces:
-        _write(piece)
+        writer.write(piece)
     complain(_stands(state))
     return 0
 
@@ -126,7 +141,7 @@ def _show_state(state: ExecState, output: Format) -> int:
     if output is Format.JSON:
         printing.document(_document(state, []))
     else:
-        print(_stands(state))
+        put(_stands(state))
     return 0
 
 

@@ -22,6 +22,7 @@ from sandherd.client.cli.options import (
     Runtime,
     SandboxName,
     SecretEnv,
+    Secrets,
     Voice,
     example,
 )
@@ -51,7 +52,7 @@ RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
     'sandherd run "Fix the failing test" --harness claude --secret-env ANTHROPIC_API_KEY',
-    'sandherd run "Tidy up" --harness claude --secret-env ANTHROPIC_API_KEY --ask Bash --set max_turns=40',
+    'sandherd run "Tidy up" --harness claude --secret ANTHROPIC_API_KEY=anthropic-key --ask Bash --set max_turns=40',
     'sandherd run "Make the tests pass" --until "make test" --max-iterations 5 --harness claude',
     'sandherd run "Now write the tests" --harness claude --resume task-01kahc5x3tf8b9n2m4r6v8w0ya --fork',
     'sandherd run "Build it" --priority high --attempts 3 --retry-also exit_status --memory 4g -- make',
@@ -80,6 +81,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     file: Files = None,
     env: Env = None,
     secret_env: SecretEnv = None,
+    secret: Secrets = None,
     agent_server: AgentServer = False,
     priority: Annotated[
         Priority, typer.Option("--priority", help="Before or after others that wait.")
@@ -149,6 +151,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         files=file or [],
         env=env or [],
         secret=secret_env or [],
+        named=secret or [],
         agent_server={} if agent_server else None,
         linger=linger,
         priority=priority,

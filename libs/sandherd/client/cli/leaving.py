@@ -8,6 +8,7 @@ from typing import Any, Final
 import typer
 
 from sandherd.client.cli.app import app
+from sandherd.client.terminal_text import put, visible_line
 
 FAILED: Final = 1
 MISUSED: Final = 2
@@ -35,7 +36,7 @@ def status_of(arguments: Sequence[str]) -> int:
 
 def complain(line: str) -> None:
     """One line on standard error."""
-    print(f"sandherd: {line}", file=sys.stderr)
+    put(f"sandherd: {visible_line(line)}", error=True)
 
 
 def _one_line(error: typer.TyperException) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sandherd.client.cli.options import Format
+from sandherd.client.terminal_text import put
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -67,7 +68,7 @@ def ask_for(ctx: typer.Context, find: Find, give: Find, *, what: tuple[str, str,
         if options["output"] is Format.JSON:
             document({kind: name, "asked": verb, "was": state})
         else:
-            print(f"asked to {verb} {name}, which was {state or 'not to be looked at: its services are away'}")
+            put(f"asked to {verb} {name}, which was {state or 'not to be looked at: its services are away'}")
         return 0
 
     return _talk(ctx, work, project=options["project"])

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from sandherd.client.cli import printing
 from sandherd.client.cli.durations import seconds
 from sandherd.client.cli.options import Format
-from sandherd.client.cli.spec import read_files, variables
+from sandherd.client.cli.spec import read_files, references, variables
 from sandherd.client.cli.talking import Work
 from sandherd.client.errors import HerdError, made
 from sandherd.client.herd import Herd, new_sandbox
+from sandherd.client.terminal_text import put
 from sandherd.contracts.requests import Catalogue, Pruned
 from sandherd.contracts.specs import Limits, SandboxSpec
 
@@ -19,7 +20,7 @@ SpecT = TypeVar("SpecT", bound=SandboxSpec)
 ORPHANS = ("ORPHAN", "RUNTIME", "REMOVED")
 
 
-def sandbox_spec(
+def sandbox_spec(  # noqa: PLR0913  # one parameter per option
     *,
     runtime: str | None,
     image: str | None,
@@ -28,6 +29,7 @@ def sandbox_spec(
     files: Sequence[Path],
     env: Sequence[str],
     secret: Sequence[str],
+    named: Sequence[str],
     server: bool,
 ) -> SandboxSpec:
     """The sandbox that a command line means. Raises `HerdError` naming what is wrong with it."""
@@ -39,6 +41,7 @@ def sandbox_spec(
         "ttl_seconds": None if ttl is None else seconds(ttl, "--ttl"),
         "env": variables(env, os.environ) | secrets,
         "secret_env": frozenset(secrets),
+        "secrets": references(named),
         "files": read_files(files),
         "agent_server": {} if server else None,
     }
@@ -71,7 +74,7 @@ def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wa
         if output is Format.JSON:
             printing.document(view or {"sandbox": name})
         else:
-            print(name)
+            put(name)
         return 0
 
     return work
@@ -95,8 +98,8 @@ def _print_pruned(found: Pruned) -> None:
     facts = {"there": found.present, "wanted": found.records, "orphans": len(found.orphans), "lost": len(found.lost)}
     printing.facts(facts)
     if found.orphans:
-        print()
+        put()
         rows = [[orphan.sandbox, orphan.runtime, "yes" if orphan.removed else "not yet"] for orphan in found.orphans]
         printing.table(ORPHANS, rows)
     for name in found.lost:
-        print(f"{printing.safe(name)} is lost: its attempt fails")
+        put(f"{name} is lost: its attempt fails")

@@ -103,6 +103,14 @@ SecretEnv = Annotated[
     list[str] | None,
     typer.Option("--secret-env", metavar="K=V", help="A variable kept out of events; K alone copies yours."),
 ]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="VARIABLE[=NAME]",
+        help="A variable with the value of a named secret (`sandherd secrets`); NAME alone is both. Again for more.",
+    ),
+]
 
 
 def example(*commands: str) -> str:

@@ -1,7 +1,6 @@
 """Putting answers on the screen, or into a pipe."""
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,28 +9,10 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from sandherd.client.cli.options import Format
+from sandherd.client.terminal_text import put, put_json, visible
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,32}m")
 WIDEST: Final = 300
 """Columns of a table that goes into a pipe."""
-
-
-def safe(text: str) -> str:
-    """Text without control characters: what an agent says must not move the reader's cursor or set its clipboard."""
-    return _CONTROL.sub(_visible, text)
-
-
-def safe_terminal(text: str, *, colours: bool) -> str:
-    """Terminal output without control characters, except colours where they are wanted."""
-    pieces = _COLOUR.split(text)
-    found = _COLOUR.findall(text) if colours else [""] * (len(pieces) - 1)
-    return "".join(safe(piece) + colour for piece, colour in zip(pieces, [*found, ""], strict=True))
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return "" if code == 0x0D else chr(0x2400 + code) if code < 0x20 else "\N{SYMBOL FOR DELETE}"
 
 
 def plain(value: Any) -> Any:
@@ -47,12 +28,12 @@ def plain(value: Any) -> Any:
 
 def document(value: Any) -> None:
     """One JSON document."""
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False, default=str))
+    put_json(json.dumps(plain(value), indent=2, ensure_ascii=False, default=str))
 
 
 def line(value: Any) -> None:
     """One JSON document in one line, at once: whoever reads a stream waits for it."""
-    print(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), default=str), flush=True)
+    put_json(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), default=str), flush=True)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -62,7 +43,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from rich.text import Text
 
     if not rows:
-        print("none")
+        put("none")
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST)
     shown = Table(box=None, pad_edge=False, header_style="bold")
@@ -70,7 +51,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         shown.add_column(title, overflow="fold")
     for row in rows:
         shown.add_row(*(Text(cell(value)) for value in row))
-    console.print(shown)
+    with console.capture() as captured:
+        console.print(shown)
+    put(captured.get(), end="")
 
 
 def facts(pairs: Mapping[str, object]) -> None:
@@ -78,7 +61,7 @@ def facts(pairs: Mapping[str, object]) -> None:
     known = {name: cell(value) for name, value in pairs.items() if value is not None and value != ""}
     width = max((len(name) for name in known), default=0)
     for name, value in known.items():
-        print(f"{name:<{width}}  {value}")
+        put(f"{name:<{width}}  {value}")
 
 
 def cell(value: object) -> str:
@@ -90,7 +73,7 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     text = json.dumps(plain(value), ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-    return safe(text).replace("\n", " ")
+    return visible(text).replace("\n", " ").replace("\t", " ")
 
 
 def answer(output: Format, value: Any, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -18,6 +18,7 @@ from sandherd.client.resuming import Earlier, going_on
 from sandherd.client.sending import Delivery
 from sandherd.client.sequencing import Event
 from sandherd.client.target import TASK_REFUSED
+from sandherd.client.terminal_text import put
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.states import MessageState
 
@@ -43,7 +44,7 @@ async def run(
     if output is Format.JSON:
         printing.document({"task": name})
     else:
-        print(name)
+        put(name)
     return 0
 
 
@@ -53,7 +54,7 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format)
     async with herd.follow(task=name, fresh=True) as following, Screen(herd, output, paint) as screen:
         await herd.submit(task, task=name)
         if output is Format.TABLE:
-            print(f"{paint(name, 'bold')}  {shortened(task.text, 80)}", flush=True)
+            put(f"{paint(name, 'bold')}  {shortened(task.text, 80)}", flush=True)
         try:
             async for event in following:
                 last = event
@@ -91,7 +92,7 @@ def show_delivery(delivery: Delivery, output: Format) -> int:
         )
     elif delivery.state is MessageState.ACKNOWLEDGED:
         took = "" if delivery.delivery_ms is None else f" in {delivery.delivery_ms:.1f} ms"
-        print(f"{delivery.message}: delivered{took}, and the agent has it")
+        put(f"{delivery.message}: delivered{took}, and the agent has it")
     if delivery.state is MessageState.ACKNOWLEDGED:
         return 0
     why = delivery.reason or "nobody took it in time"

@@ -23,6 +23,7 @@ from sandherd.client.cli.options import (
     Runtime,
     SandboxName,
     SecretEnv,
+    Secrets,
     example,
     group,
 )
@@ -84,6 +85,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     file: Files = None,
     env: Env = None,
     secret_env: SecretEnv = None,
+    secret: Secrets = None,
     agent_server: AgentServer = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it runs.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0.1)] = 120.0,
@@ -107,6 +109,7 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
         files=file or [],
         env=env or [],
         secret=secret_env or [],
+        named=secret or [],
         server=agent_server,
     )
     work = making.create(spec, output, limits=limits_of(memory, cores), wait=wait, timeout=timeout)

@@ -8,11 +8,11 @@ from typing import Final, Self
 from sandherd.bus.together import end
 from sandherd.client.cli.colours import Paint
 from sandherd.client.cli.options import Format
-from sandherd.client.cli.printing import safe_terminal
 from sandherd.client.cli.showing import show
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.sequencing import Event
+from sandherd.client.terminal_text import put, put_output
 
 LAST_OUTPUT_SECONDS: Final = 2.0
 _MARGIN: Final = "  │ "
@@ -81,4 +81,5 @@ class Terminal:
             self._print(line)
 
     def _print(self, line: str) -> None:
-        print(f"{self._paint(_MARGIN, 'dim')}{safe_terminal(line, colours=self._paint.on)}", flush=True)
+        put(self._paint(_MARGIN, "dim"), end="")
+        put_output(f"{line}\n", colours=self._paint.on)

@@ -39,11 +39,16 @@ MANY: Final = 10_000
 AWAY_REMEDY: Final = (
     "see that it runs, with `sandherd status`, `docker compose ps` or `kubectl get pods`, and what its log says"
 )
-_PROVISION: Final = "run `sandherd provision` with the provisioner's credential; on this machine `sandherd up`"
+_PROVISION: Final = (
+    "run `sandherd provision` (`--identity` with the herd's keys, if it differs); on this machine `sandherd up`"
+)
 _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.READINESS: "see its log; what it rests on has a line of its own here",
     PartKind.STREAM: _PROVISION,
-    PartKind.CONSUMER: f"{_PROVISION}; the service hears it by itself then",
+    PartKind.CONSUMER: (
+        "restart the spawner, which creates missing consumers, or run `sandherd provision --identity` with the herd's "
+        "keys; the service binds to it by itself then"
+    ),
     PartKind.MIGRATIONS: "run `sandherd-event-ingest migrate` of this version, or start event-ingest again",
     PartKind.RUNTIME: "see that its engine or API runs, and that the spawner's host reaches it and is let in",
     PartKind.REMARK: "see that event-ingest and Postgres keep up; `sandherd audit` says what is not stored yet",

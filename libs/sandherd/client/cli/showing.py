@@ -1,6 +1,5 @@
 """What the commands about the past print, as it was or as it comes."""
 
-import sys
 from datetime import datetime
 from typing import Any
 
@@ -13,9 +12,12 @@ from sandherd.client.cli.leaving import complain
 from sandherd.client.cli.options import Format
 from sandherd.client.cli.picture import draw
 from sandherd.client.cli.telling import gap, tell
+from sandherd.client.errors import HerdError
 from sandherd.client.following import Following
 from sandherd.client.herd import Herd
 from sandherd.client.sequencing import Event
+from sandherd.client.terminal_text import may_put_exactly, put, put_exactly, put_output
+from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import Audit, Trajectory
 
 NOT_WHOLE = "what is kept comes back with event-ingest: look again with `sandherd events`"
@@ -54,7 +56,7 @@ def show(event: Event, output: Format, paint: Paint) -> None:
         printing.line(event)
         return
     for text in tell(event, paint):
-        print(text, flush=True)
+        put(text, flush=True)
 
 
 def complain_of_gaps(following: Following) -> None:
@@ -72,7 +74,7 @@ async def trajectory(herd: Herd, sandbox: str, output: Format) -> int:
         printing.document(_joined(pages))
         return 0
     for text in draw(pages, Paint.for_screen()):
-        print(text)
+        put(text)
     return 0
 
 
@@ -92,15 +94,23 @@ def _joined(pages: list[Trajectory]) -> Trajectory:
 
 async def terminal(herd: Herd, sandbox: str, output: Format, *, follow: bool, raw: bool) -> int:
     """What a terminal showed."""
+    if raw and not may_put_exactly():
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            "--raw gives control characters as they are, and would give them to this terminal",
+            field="raw",
+            remedy="send its output to a file or a pipe, as in `| less -R`, or leave --raw out",
+        )
     colours = Paint.for_screen().on
     shown = 0
     async for chunk in herd.output(sandbox, follow=follow):
         shown += 1
         if output is Format.JSON:
             printing.line(chunk)
+        elif raw:
+            put_exactly(chunk.text.encode("utf-8", "replace"))
         else:
-            sys.stdout.write(chunk.text if raw else printing.safe_terminal(chunk.text, colours=colours))
-            sys.stdout.flush()
+            put_output(chunk.text, colours=colours)
     if not shown:
         await herd.sandbox(sandbox)
         complain(f"{sandbox} has shown nothing, or more than 6 hours ago; see `sandherd trajectory {sandbox}`")
@@ -132,7 +142,7 @@ def _print_audit(found: Audit) -> None:
                 for one in found.sources
             ],
         )
-        print()
+        put()
     printing.facts(
         {
             "sources": found.source_count,

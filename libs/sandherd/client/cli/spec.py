@@ -20,6 +20,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
     files: Sequence[Path],
     env: Sequence[str],
     secret: Sequence[str],
+    named: Sequence[str] = (),
     linger: int,
     deadline: str | None = None,
     attempt_timeout: str | None = None,
@@ -40,6 +41,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
         harness=harness,
         env=variables(env, os.environ) | secrets,
         secret_env=frozenset(secrets),
+        secrets=references(named),
         files=read_files(files),
         linger_seconds=linger,
         deadline=None if deadline is None else at(deadline, "--deadline", datetime.now(UTC)),
@@ -65,6 +67,12 @@ def variables(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str
             )
         found[name] = value if equals else environ[name]
     return found
+
+
+def references(given: Sequence[str]) -> dict[str, str]:
+    """`VARIABLE=NAME` of named secrets, by variable; `NAME` alone is the variable, too."""
+    pairs = (item.partition("=") for item in given)
+    return {variable: name if equals else variable for variable, equals, name in pairs}
 
 
 def read_files(paths: Sequence[Path]) -> dict[str, str]:

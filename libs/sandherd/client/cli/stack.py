@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandherd.client.cli.options import Format, Output, example
+from sandherd.client.terminal_text import put
 
 if TYPE_CHECKING:
     from sandherd.stack import Ended, PartStatus, StackStatus
@@ -78,7 +79,7 @@ def _show(found: "StackStatus", output: Format, *, complete: bool) -> int:
     if output is Format.JSON:
         document(plain_status(found))
     else:
-        print(f"{found.phase}  {found.home}" + (f"  {found.nats_url}" if found.nats_url else ""))
+        put(f"{found.phase}  {found.home}" + (f"  {found.nats_url}" if found.nats_url else ""))
         if found.parts:
             table(HEADER, [_row(part) for part in found.parts])
     if found.ready or not complete:
@@ -94,7 +95,7 @@ def _show_end(found: "Ended", output: Format) -> int:
     if output is Format.JSON:
         document({"home": str(found.home), "ended": found.names, "sandboxes_left": found.sandboxes_left})
     else:
-        print(f"ended {', '.join(found.names)}" if found.was_running else "nothing was running")
+        put(f"ended {', '.join(found.names)}" if found.was_running else "nothing was running")
     if found.sandboxes_left:
         complain(f"sandboxes may still run; see {found.home / 'logs' / 'spawner.log'}, and try again")
     return 1 if found.sandboxes_left else 0

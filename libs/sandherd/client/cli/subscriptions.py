@@ -6,6 +6,7 @@ import typer
 
 from sandherd.client.cli.listing import show_one
 from sandherd.client.cli.options import Format, Output, Project, example, group
+from sandherd.client.terminal_text import put
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -85,7 +86,7 @@ def delete_subscription(ctx: typer.Context, name: Name, project: Project = None,
         if output is Format.JSON:
             document(found)
         else:
-            print(f"subscription {name} is gone; {found.waiting} events waited for it")
+            put(f"subscription {name} is gone; {found.waiting} events waited for it")
         return 0
 
     return talk(ctx, work, project=project)

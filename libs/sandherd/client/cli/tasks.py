@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.client.cli.listing import ask_for, show_list, show_one
-from sandherd.client.cli.options import Cursor, Format, Limit, Output, Past, Project, TaskName, example, group
+from sandherd.client.cli.options import (
+    Cursor,
+    Format,
+    Limit,
+    Output,
+    Past,
+    Project,
+    SecretEnv,
+    TaskName,
+    example,
+    group,
+)
 from sandherd.contracts.states import TaskState
 
 if TYPE_CHECKING:
@@ -87,14 +98,31 @@ def cancel_task(
     )
 
 
-@app.command("retry", epilog=example("sandherd tasks retry task-01kahc5x3tf8b9n2m4r6v8w0ya"))
-def retry_task(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Try a task that has failed or was cancelled once more, in a new sandbox, whatever its error was."""
+@app.command(
+    "retry",
+    epilog=example(
+        "sandherd tasks retry task-01kahc5x3tf8b9n2m4r6v8w0ya",
+        "sandherd tasks retry task-01kahc5x3tf8b9n2m4r6v8w0ya --secret-env ANTHROPIC_API_KEY",
+    ),
+)
+def retry_task(
+    ctx: typer.Context,
+    task: TaskName,
+    secret_env: SecretEnv = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Try a task that has failed or was cancelled once more, in a new sandbox, whatever its error was.
+
+    Values of `--secret-env` are stored for an hour after its end. Later they have to be given again: on a terminal
+    they are asked for, else with `--secret-env`. Named secrets (`sandherd secrets`) are read anew each time.
+    """
     from sandherd.client.cli.changing import changed
+    from sandherd.client.cli.secret_input import retry_with_secrets
 
     return changed(
         ctx,
-        lambda herd: herd.retry(task),
+        lambda herd: retry_with_secrets(herd, task, secret_env or []),
         lambda view: f"{task} is {view.state} again, attempt {view.attempt} of {view.max_attempts}",
         project=project,
         output=output,

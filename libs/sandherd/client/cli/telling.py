@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from sandherd.client.cli.colours import Paint
-from sandherd.client.cli.printing import safe
 from sandherd.client.sequencing import Event, Missing
+from sandherd.client.terminal_text import visible, visible_line
 
 LONGEST: Final = 200
 LONGEST_DIFF: Final = 200
@@ -57,7 +57,7 @@ def what(event: Event) -> str:
 
 def shortened(text: str, most: int = LONGEST) -> str:
     """The text as one line of no more than `most` characters."""
-    line = " ".join(safe(text).split())
+    line = visible_line(text)
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
@@ -65,7 +65,7 @@ def diff(text: str, paint: Paint) -> Iterator[str]:
     """A unified diff, indented."""
     lines = text.splitlines()
     for line in lines[:LONGEST_DIFF]:
-        yield "    " + paint(safe(line), _diff_colour(line))
+        yield "    " + paint(visible(line), _diff_colour(line))
     if len(lines) > LONGEST_DIFF:
         yield f"    … {len(lines) - LONGEST_DIFF} more lines"
 

@@ -4,13 +4,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from sandherd.client.errors import HerdError
+from sandherd.client.terminal_text import put
 from sandherd.contracts.errors import Code
 
 _LAST_LINES: Final = 6
@@ -65,7 +65,7 @@ class Docker:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         ) as process:  # fmt: skip
             for line in process.stdout or ():
-                sys.stderr.write(line)
+                put(line, end="", error=True)
                 said.append(line)
         if process.returncode:
             raise failure(what, "".join(said[-_LAST_LINES:]))

@@ -96,6 +96,8 @@ class ApprovalDenied(ApprovalEvent):
     reason: str | None = None
     answer: SafeName | None = None
     """The message that takes it to the agent."""
+    code: str | None = None
+    """Why nobody was asked, as a word for programs; None where a person refused."""
 
 
 class ApprovalExpired(ApprovalEvent):

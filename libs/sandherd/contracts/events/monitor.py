@@ -44,6 +44,9 @@ class MonitorFloodFound(Found):
 
     type: ClassVar[str] = "monitor.flood_found"
     said_bytes: Count
+    said_messages: Count | None = None
+    said_junk: Count | None = None
+    """How many of the messages could not be read as events."""
 
 
 class MonitorGuardianAnalysed(MonitorEvent):

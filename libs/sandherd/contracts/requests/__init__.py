@@ -13,7 +13,7 @@ from sandherd.contracts.requests.access import (
     Held,
 )
 from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, AskApprovals
-from sandherd.contracts.requests.base import REQUESTS, Page, Reply, Request
+from sandherd.contracts.requests.base import REQUESTS, TIMEOUT_HEADER, Page, Reply, Request
 from sandherd.contracts.requests.catalogue import (
     Catalogue,
     ListRuntimes,
@@ -82,7 +82,26 @@ from sandherd.contracts.requests.people import (
     Upload,
     UploadChunk,
 )
+from sandherd.contracts.requests.secrets import (
+    DeleteSecret,
+    ListSecrets,
+    SecretDeleted,
+    SecretList,
+    SecretView,
+    SetSecret,
+)
 from sandherd.contracts.requests.serving import AgentServerView, AskAgentServer
+from sandherd.contracts.requests.stream_admin import (
+    ConsumerCreated,
+    ConsumerDeleted,
+    CreateConsumer,
+    DeadDeleted,
+    DeleteConsumer,
+    DeleteDead,
+    PurgeArtifacts,
+    Purged,
+    PurgeEvents,
+)
 from sandherd.contracts.requests.subscriptions import (
     AskSubscriptions,
     Subscribe,
@@ -108,6 +127,7 @@ __all__ = [
     "INLINE_BYTES",
     "LONGEST_WAIT",
     "REQUESTS",
+    "TIMEOUT_HEADER",
     "AgentServerView",
     "ApprovalList",
     "ApprovalView",
@@ -124,9 +144,16 @@ __all__ = [
     "AskTrajectory",
     "Audit",
     "Catalogue",
+    "ConsumerCreated",
+    "ConsumerDeleted",
+    "CreateConsumer",
     "CredentialGrant",
+    "DeadDeleted",
     "DeadLetter",
     "DeadLetters",
+    "DeleteConsumer",
+    "DeleteDead",
+    "DeleteSecret",
     "Download",
     "DownloadChunk",
     "EventList",
@@ -151,6 +178,7 @@ __all__ = [
     "Held",
     "ListFiles",
     "ListRuntimes",
+    "ListSecrets",
     "LiveSandboxes",
     "LiveTasks",
     "Mount",
@@ -167,6 +195,9 @@ __all__ = [
     "Profile",
     "Prune",
     "Pruned",
+    "PurgeArtifacts",
+    "PurgeEvents",
+    "Purged",
     "Reply",
     "Request",
     "Requeue",
@@ -177,6 +208,10 @@ __all__ = [
     "RuntimeView",
     "SandboxList",
     "SandboxView",
+    "SecretDeleted",
+    "SecretList",
+    "SecretView",
+    "SetSecret",
     "SourceAudit",
     "StoredEvent",
     "Subscribe",

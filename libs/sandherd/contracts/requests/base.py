@@ -10,6 +10,9 @@ from sandherd.contracts.model import Model
 REQUESTS: Final[dict[str, type["Request[Any]"]]] = {}
 """Every request, by name: `<service>.<verb>`."""
 
+TIMEOUT_HEADER: Final = "Sandherd-Timeout"
+"""A NATS header of a request: for how many seconds the requester waits for the reply. Without it 30 are assumed."""
+
 AnswerT = TypeVar("AnswerT")
 
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from sandherd.contracts.harnesses import EnvName
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.network import SandboxNetwork
 from sandherd.contracts.quantities import Attempt, Count
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import Limits
@@ -71,10 +72,17 @@ class RuntimeView(Model):
     """What limits the number of processes."""
     cores: str = ""
     """What holds a sandbox to its cores."""
+    disk: str = Field(default="", exclude_if=lambda disk: not disk)
+    """What limits what a sandbox writes to disk: `file system`, or `none`; empty where that is not known."""
     ports: bool = False
     """Whether a server in a sandbox can be reached from outside."""
     limit: Count | None = None
     """How many sandboxes may live in it at once; None: as many as in all."""
+    gaps: list[str] = Field(default_factory=list, exclude_if=lambda gaps: not gaps)
+    """What its sandboxes are not protected from on this host, each with what would change that."""
+    network: str = Field(default="", exclude_if=lambda mode: not mode)
+    """What its sandboxes reach, unless their profile says otherwise: `internet`, `allow`, `none` or `host`; nothing
+    where whoever makes them decides."""
 
 
 class Profile(Model):
@@ -91,6 +99,11 @@ class Profile(Model):
     """Names of the spawner's own variables that every sandbox of it gets, as secrets."""
     mounts: tuple[Mount, ...] = Field(default=(), exclude_if=lambda mounts: not mounts)
     """What every sandbox of it finds beside its own; the herd's settings say what may be mounted at all."""
+    user_namespaces: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
+    """Programs in the process runtime may make user namespaces and mount in them, as Chromium's own sandbox and
+    rootless Podman do. That opens the kernel's namespace, mount and file system code to them."""
+    network: SandboxNetwork | None = Field(default=None, exclude_if=lambda network: network is None)
+    """What they reach, in the process runtime; None: as the herd's settings say."""
     warm: Count = 0
     """How many sandboxes of it are kept started, for tasks to take."""
 
@@ -108,6 +121,8 @@ class Catalogue(Model):
     """The most attempts that a task may be given."""
     max_ttl_seconds: Count
     max_file_bytes: Count
+    secrets_key: str | None = Field(default=None, exclude_if=lambda key: key is None)
+    """The key that values of secrets are sealed with (X25519, base64), as `sealed` of a spec."""
 
 
 class ListRuntimes(Request[Catalogue]):

@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from sandherd.contracts.harnesses import EnvName
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.quantities import Attempt, Count, Moment, Number
@@ -39,6 +40,11 @@ class TaskView(Model):
     score: float | None = None
     """Of a task that waits: the higher, the earlier its turn; see docs/scheduling.md."""
     profile: SafeName | None = None
+    secrets_until: Moment | None = Field(default=None, exclude_if=lambda until: until is None)
+    """Of a task that failed or was cancelled: until when its secrets are stored, so that it can be retried."""
+    secret_env: list[EnvName] = Field(default_factory=list, exclude_if=lambda names: not names)
+    """Names of its variables whose values are secret and were given with it; after `secrets_until` a retry needs new
+    values of all of them."""
 
 
 class SandboxView(Model):

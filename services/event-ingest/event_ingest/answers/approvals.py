@@ -33,7 +33,7 @@ async def answer_approvals(connection: Connection, question: AskApprovals, proje
     statement = bounded(f"{_APPROVALS}{conditions}", _ORDER, "$1", "$2")
     rows = await connection.fetch(statement, question.limit, budget, *conditions.values)
     found = rows[0]["found"] if rows else 0
-    page = cut(rows, lambda row: _view(row, budget), limit=question.limit, budget=budget, found=found)
+    page = await cut(rows, lambda row: _view(row, budget), limit=question.limit, budget=budget, found=found)
     cursor = write_cursor(question, project, _place(page.rows[-1])) if page.more else None
     return ApprovalList(approvals=page.items, next_cursor=cursor)
 

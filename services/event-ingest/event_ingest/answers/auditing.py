@@ -145,7 +145,10 @@ async def _count_dead(bus: Bus) -> int:
 
 async def _look(database: Database, question: AskAudit, project: str) -> _Look:
     bound = scope(project), question.sandbox
-    async with database.reading() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with (
+        database.reading(heavy=True) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
         totals: Any = await connection.fetchrow(_TOTALS, *bound)
         shown = await connection.fetch(_SHOWN, *bound)
         judged = [await _judge(connection, row) for row in shown]

@@ -33,7 +33,7 @@ async def answer_dead(bus: Bus, question: AskDead, project: str, budget: int) ->
         return DeadLetters(letters=[await _one(bus, question.number, project, budget)])
     before = read_cursor(question, project, question.cursor, _PLACE)
     kept = await _newest(bus, question, project, before[0] if before else None)
-    page = cut(kept, _letter, limit=question.limit, budget=budget, found=len(kept))
+    page = await cut(kept, _letter, limit=question.limit, budget=budget, found=len(kept))
     cursor = write_cursor(question, project, [page.rows[-1].sequence]) if page.more else None
     return DeadLetters(letters=page.items, next_cursor=cursor)
 

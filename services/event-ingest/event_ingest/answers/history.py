@@ -46,7 +46,7 @@ async def find_events(connection: Connection, search: Search, limit: int, budget
         _statement(search), branches.projects, branches.entities or branches.projects, limit, budget, *_values(search)
     )
     found = rows[0]["found"] if rows else 0
-    return cut(rows, lambda row: _stored_event(row, budget), limit=limit, budget=budget, found=found)
+    return await cut(rows, lambda row: _stored_event(row, budget), limit=limit, budget=budget, found=found)
 
 
 async def is_anything_beyond(connection: Connection, search: Search, place: Place) -> bool:

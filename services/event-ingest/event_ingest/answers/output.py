@@ -21,7 +21,7 @@ async def answer_output(bus: Bus, question: AskOutput, project: str, budget: int
     subject = OUTPUT.pattern({"sandbox": question.sandbox} | _bound(project))
     first = after[0] + 1 if after else 1
     kept = await reach(bus, STREAM, subject, first=first, most=question.limit + 1, most_bytes=budget)
-    page = _cut(kept, question.limit, budget)
+    page = await _cut(kept, question.limit, budget)
     more = page.more or (bool(kept) and await _is_more(bus, subject, page))
     cursor = write_cursor(question, project, [page.rows[-1].sequence]) if more else None
     return Output(chunks=page.items, next_cursor=cursor)
@@ -31,8 +31,8 @@ def _bound(project: str) -> dict[str, str]:
     return {} if scope(project) is None else {"project": project}
 
 
-def _cut(kept: list[Kept], limit: int, budget: int) -> Cut[Kept, OutputChunk]:
-    return cut(kept, lambda message: _chunk(message, budget), limit=limit, budget=budget, found=len(kept))
+async def _cut(kept: list[Kept], limit: int, budget: int) -> Cut[Kept, OutputChunk]:
+    return await cut(kept, lambda message: _chunk(message, budget), limit=limit, budget=budget, found=len(kept))
 
 
 async def _is_more(bus: Bus, subject: str, page: Cut[Kept, OutputChunk]) -> bool:

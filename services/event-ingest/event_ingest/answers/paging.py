@@ -1,5 +1,6 @@
 """Pages: full, bounded in bytes, and one after the other without a row twice or left out."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
@@ -11,6 +12,9 @@ from sandherd.contracts.names import FLEET
 
 ROOM_FOR_THE_REST: Final = 16 * 1024
 """Of an answer's bytes: for what is not rows, and for what the broker adds."""
+
+_SLICE: Final = 32 * 1024
+"""After so many bytes other requests get their turn."""
 
 RowT = TypeVar("RowT")
 ItemT = TypeVar("ItemT", bound=BaseModel)
@@ -58,16 +62,25 @@ class Cut(Generic[RowT, ItemT]):
     more: bool
 
 
-def cut(
+async def cut(
     rows: Sequence[RowT], item: Callable[[RowT], ItemT], *, limit: int, budget: int, found: int
 ) -> Cut[RowT, ItemT]:
-    """The first rows, at most `limit`, whose items together are not over `budget` bytes as JSON; but at least one."""
+    """The first rows, at most `limit`, whose items together are not over `budget` bytes as JSON; but at least one.
+
+    Other requests get their turn meanwhile: a large page takes longer to read than a small one to answer.
+    """
     items: list[ItemT] = []
+    slice_left = _SLICE
     for made in map(item, rows[:limit]):
-        budget -= len(to_json(made)) + 1
+        size = len(to_json(made)) + 1
+        budget -= size
         if items and budget < 0:
             break
         items.append(made)
+        slice_left -= size
+        if slice_left < 0:
+            slice_left = _SLICE
+            await asyncio.sleep(0)
     return Cut(list(rows[: len(items)]), items, found > len(items))
 
 

@@ -1,31 +1,12 @@
-"""Messages straight out of a stream, many in one request and without a consumer (server 2.11: batched direct get)."""
-
-import json
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+"""Messages straight out of a stream, for whoever asks: what the broker can't give becomes a refusal."""
 
 import nats.errors
-from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import Kept, read_batch
 from sandherd.contracts.errors import Code, ContractError
 
-_TIMEOUT: Final = 2.0
-_NO_MESSAGE: Final = "404"
-_END_OF_BATCH: Final = "204"
-_NO_RESPONDERS: Final = "503"
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A message as a stream keeps it."""
-
-    sequence: int
-    subject: str
-    at: datetime
-    headers: dict[str, str]
-    data: bytes
+__all__ = ["Kept", "broker_away", "reach"]
 
 
 def broker_away(error: Exception) -> ContractError:
@@ -40,46 +21,7 @@ async def reach(bus: Bus, stream: str, subject: str, *, first: int, most: int, m
 
     Raises `ContractError` (`unavailable`) when the stream does not answer.
     """
-    request = {"seq": max(first, 1), "next_by_subj": subject, "batch": most, "max_bytes": most_bytes}
-    inbox = bus.client.new_inbox()
-    subscription = await bus.client.subscribe(inbox)
     try:
-        await bus.client.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), inbox)
-        return await _collect(subscription)
+        return await read_batch(bus, stream, subject, first=first, most=most, most_bytes=most_bytes)
     except (nats.errors.Error, OSError) as error:
         raise broker_away(error) from error
-    finally:
-        if not bus.closed:
-            await subscription.unsubscribe()
-
-
-async def _collect(subscription: Any) -> list[Kept]:
-    found: list[Kept] = []
-    while True:
-        msg: Msg = await subscription.next_msg(timeout=_TIMEOUT)
-        headers = msg.headers or {}
-        status = headers.get("Status") if "Nats-Sequence" not in headers else None
-        if status in {_NO_MESSAGE, _END_OF_BATCH}:
-            return found
-        if status == _NO_RESPONDERS:
-            raise nats.errors.NoRespondersError
-        if status is not None:
-            raise nats.errors.Error(f"{status} {headers.get('Description', '')}")
-        found.append(_kept(msg, headers))
-
-
-def _kept(msg: Msg, headers: dict[str, str]) -> Kept:
-    return Kept(
-        sequence=int(headers["Nats-Sequence"]),
-        subject=headers["Nats-Subject"],
-        at=datetime.fromisoformat(_to_microseconds(headers["Nats-Time-Stamp"])),
-        headers=headers,
-        data=msg.data,
-    )
-
-
-def _to_microseconds(stamp: str) -> str:
-    """The broker writes up to nine digits of a second (RFC 3339); Python reads six."""
-    whole, _, rest = stamp.partition(".")
-    digits = rest.rstrip("Z")
-    return f"{whole.rstrip('Z')}.{digits[:6]:0<6}+00:00"

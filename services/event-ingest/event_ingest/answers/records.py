@@ -50,7 +50,7 @@ async def answer_tasks(connection: Connection, question: PastTasks, project: str
     """Tasks, newest first. Raises `ContractError` for a cursor that means nothing."""
     conditions = _conditions(question, project, _Columns("submitted_at", "task"), question.task)
     rows = await _rows(connection, _TASKS, conditions, question.limit, budget)
-    page = _cut(rows, _task_view, question.limit, budget)
+    page = await _cut(rows, _task_view, question.limit, budget)
     return TaskList(tasks=page.items, next_cursor=_next_cursor(question, project, page))
 
 
@@ -58,7 +58,7 @@ async def answer_sandboxes(connection: Connection, question: PastSandboxes, proj
     """Sandboxes, newest first. Raises `ContractError` for a cursor that means nothing."""
     conditions = _conditions(question, project, _Columns("requested_at", "sandbox"), question.sandbox)
     rows = await _rows(connection, _SANDBOXES, conditions, question.limit, budget)
-    page = _cut(rows, _sandbox_view, question.limit, budget)
+    page = await _cut(rows, _sandbox_view, question.limit, budget)
     return SandboxList(sandboxes=page.items, next_cursor=_next_cursor(question, project, page))
 
 
@@ -67,8 +67,8 @@ async def _rows(connection: Connection, statement: str, conditions: Conditions, 
     return list(await connection.fetch(paged, limit, budget, *conditions.values))
 
 
-def _cut(rows: list[Any], view: Callable[[Any], ItemT], limit: int, budget: int) -> Cut[Any, ItemT]:
-    return cut(rows, view, limit=limit, budget=budget, found=rows[0]["found"] if rows else 0)
+async def _cut(rows: list[Any], view: Callable[[Any], ItemT], limit: int, budget: int) -> Cut[Any, ItemT]:
+    return await cut(rows, view, limit=limit, budget=budget, found=rows[0]["found"] if rows else 0)
 
 
 def _conditions(question: PastTasks | PastSandboxes, project: str, columns: _Columns, name: str | None) -> Conditions:

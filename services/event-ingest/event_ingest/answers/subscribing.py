@@ -5,23 +5,25 @@ of two with one name that were made at the same moment the second one goes.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping
 from datetime import UTC
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 import nats.js.errors
 from nats.js.api import ConsumerInfo
 
 from event_ingest.answers.reaching import broker_away
-from event_ingest.subscriptions import NAME, TYPES, Terms, check_project, chosen_types, creation, free_place, places_for
 from sandherd.bus.connection import Bus
-from sandherd.bus.errors import BusError
+from sandherd.bus.errors import BusError, RefusedError
 from sandherd.bus.service import Asked, Service
+from sandherd.bus.subscription_consumers import NAME, TYPES, Terms, check_project, chosen_types, free_place, places_for
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import (
     AskSubscriptions,
+    CreateConsumer,
+    DeleteConsumer,
+    Request,
     Subscribe,
     Subscription,
     SubscriptionList,
@@ -30,8 +32,6 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.subscriptions import PLACES, STREAM, consumer_name
 
-_EXISTS: Final = 10148
-"""The broker's code for a consumer that is there already, and is another."""
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
 
 Found = Mapping[int, ConsumerInfo]
@@ -81,29 +81,25 @@ class Subscriptions:
                 remedy="see `sandherd subscriptions list`",
             )
         for info in own:
-            await self._delete(info)
+            await self._delete(info, project)
         return Unsubscribed(name=name, waiting=own[0].num_pending or 0)
 
     async def _create(self, question: Subscribe, project: str, place: int) -> None:
-        """Make the consumer, unless somebody else has made one there meanwhile."""
-        subject = f"$JS.API.CONSUMER.CREATE.{STREAM}.{consumer_name(project, place)}"
-        request = {"stream_name": STREAM} | creation(question, project, place, self._terms)
-        try:
-            reply = json.loads(await self._bus.request(subject, json.dumps(request).encode()))
-        except _UNANSWERED as error:
-            raise broker_away(error) from error
-        refusal = reply.get("error")
-        if refusal and refusal.get("err_code") != _EXISTS:
-            raise ContractError(
-                Code.UNAVAILABLE,
-                f"the broker makes no consumer: {refusal.get('description')}",
-                remedy="see how many there are on EVENTS; the broker's limit is 1000",
-            )
+        """Have the spawner create the consumer, unless somebody else has made one there meanwhile."""
+        request = CreateConsumer(
+            place=place,
+            name=question.name,
+            types=question.types,
+            start=question.start,
+            ack_wait_seconds=self._terms.ack_wait,
+            idle_seconds=self._terms.idle,
+        )
+        await self._ask(request, project)
 
     async def _keep_first(self, name: str, project: str) -> None:
         """Of several with this name, which other replicas made at the same moment, let one stay: the same for all."""
         for info in named(await self._all(project), name)[1:]:
-            await self._delete(info)
+            await self._delete(info, project)
 
     async def _all(self, project: str) -> Found:
         """The project's consumers, by their place."""
@@ -119,13 +115,22 @@ class Subscriptions:
         except _UNANSWERED as error:
             raise broker_away(error) from error
 
-    async def _delete(self, info: ConsumerInfo) -> None:
+    async def _delete(self, info: ConsumerInfo, project: str) -> None:
+        """Have the spawner delete it; another replica may have been first."""
+        place = next(place for place in PLACES if consumer_name(project, place) == info.name)
+        await self._ask(DeleteConsumer(place=place), project)
+
+    async def _ask(self, request: Request[Any], project: str) -> None:
         try:
-            await self._bus.js.delete_consumer(STREAM, info.name)
-        except nats.js.errors.NotFoundError:
-            return  # another replica was first
+            await self._bus.ask(request, project)
+        except RefusedError as error:
+            raise ContractError(error.problem.code, error.problem.message, remedy=error.problem.remedy) from error
         except _UNANSWERED as error:
-            raise broker_away(error) from error
+            raise ContractError(
+                Code.UNAVAILABLE,
+                f"the spawner, which creates and deletes consumers, does not answer ({type(error).__name__})",
+                remedy="see `sandherd status`",
+            ) from error
 
     @property
     def _bus(self) -> Bus:

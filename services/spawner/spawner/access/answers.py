@@ -58,12 +58,12 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
 
 
 def make_answers(
-    bus: Bus, live: Live, settings: Settings, menu: Menu, runtimes: Mapping[str, Runtime]
+    bus: Bus, live: Live, settings: Settings, *, menu: Menu, runtimes: Mapping[str, Runtime], secrets_key: str
 ) -> dict[type[Request[Any]], Answerer]:
     """The handlers, one for each of `ANSWERED`."""
     reach, cap = Reach(bus, live), settings.max_file_mb * MIB
     access, pieces = Access(reach, cap, live.meters), Pieces(bus, reach, cap, live.meters)
-    offer = catalogue(settings, menu, runtimes)
+    offer = catalogue(settings, menu, runtimes, secrets_key)
 
     async def list_runtimes(_asked: Asked[ListRuntimes]) -> BaseModel:
         return offer

@@ -11,7 +11,7 @@ from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime
 
 
-def catalogue(settings: Settings, menu: Menu, runtimes: Mapping[str, Runtime]) -> Catalogue:
+def catalogue(settings: Settings, menu: Menu, runtimes: Mapping[str, Runtime], secrets_key: str) -> Catalogue:
     """The answer to `list_runtimes`."""
     return Catalogue(
         runtimes=[_view(runtimes[name], menu, settings) for name in sorted(runtimes)],
@@ -22,6 +22,7 @@ def catalogue(settings: Settings, menu: Menu, runtimes: Mapping[str, Runtime]) -
         max_attempts=MOST_ATTEMPTS,
         max_ttl_seconds=int(menu.max_ttl),
         max_file_bytes=settings.max_file_mb * MIB,
+        secrets_key=secrets_key,
     )
 
 
@@ -35,6 +36,9 @@ def _view(runtime: Runtime, menu: Menu, settings: Settings) -> RuntimeView:
         memory=can.memory,
         processes=can.processes,
         cores=can.cores,
+        disk=can.disk,
         ports=can.ports,
+        network=can.network,
         limit=settings.runtime_limits.get(runtime.name),
+        gaps=list(can.gaps),
     )

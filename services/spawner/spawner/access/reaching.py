@@ -10,7 +10,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import Request
 from spawner.access import refusals
 from spawner.live import Live
-from spawner.records.store import StoreUnavailableError
+from spawner.records.unavailable import StoreUnavailableError
 from spawner.sandboxes.record import SandboxRecord
 
 MARGIN: Final = 5.0
@@ -58,7 +58,7 @@ class Reach:
         except RequestTimeoutError:
             raise await self._silent(record, "does not answer") from None
         except BusError as error:
-            raise refusals.error_of(refusals.unanswered(record, f"gave {error}")) from None
+            raise refusals.error_of(refusals.nonsense(record, f"gave {error}")) from None
 
     async def _ask_until_there(self, record: SandboxRecord, request: Request[AnswerT], timeout: float) -> AnswerT:
         loop = asyncio.get_running_loop()

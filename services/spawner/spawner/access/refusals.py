@@ -55,6 +55,16 @@ def unanswered(record: SandboxRecord, what: str) -> Problem:
     )
 
 
+def nonsense(record: SandboxRecord, what: str) -> Problem:
+    """Its worker answered what is no answer: asking again would give no other."""
+    return Problem(
+        code=Code.REFUSED,
+        message=f"the worker of sandbox {record.sandbox} {what}",
+        field="sandbox",
+        remedy="it does not do as a worker does: end the sandbox with `sandherd sandboxes terminate`",
+    )
+
+
 def size_refusal(size: int, cap: int, field: str) -> Problem | None:
     """Why so many bytes are not taken, or None."""
     if size <= cap:

@@ -17,6 +17,7 @@ class Kind:
     runtime: str
     limits: Limits
     count: int
+    user_namespaces: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,13 @@ class Needs:
 def kinds(menu: Menu) -> tuple[Kind, ...]:
     """What the herd's settings want to be kept."""
     return tuple(
-        Kind(name, profile.runtime or menu.default_runtime, menu.limits(profile.limits), profile.warm)
+        Kind(
+            name,
+            profile.runtime or menu.default_runtime,
+            menu.limits(profile.limits),
+            profile.warm,
+            profile.user_namespaces,
+        )
         for name, profile in sorted(menu.profiles.items())
         if profile.warm
     )
@@ -46,21 +53,33 @@ def needs(wanted: Iterable[Kind], records: Iterable[WarmRecord], now: datetime, 
         reverse=True,
     )
     youngest = now - timedelta(seconds=max_age)
-    room = {(kind.profile, kind.runtime, kind.limits): kind.count for kind in wanted}
+    room = {_key(kind): kind.count for kind in wanted}
     drop = []
     for record in free:
-        kind = (record.profile, record.runtime, record.limits)
-        if room.get(kind, 0) > 0 and record.requested_at > youngest:
-            room[kind] -= 1
+        key = _key(record)
+        if room.get(key, 0) > 0 and record.requested_at > youngest:
+            room[key] -= 1
         else:
             drop.append(record.unit)
-    missing = [kind for kind in wanted for _ in range(room[kind.profile, kind.runtime, kind.limits])]
+    missing = [kind for kind in wanted for _ in range(room[_key(kind)])]
     return Needs(make=tuple(missing), drop=tuple(drop))
+
+
+def _key(of: Kind | WarmRecord) -> tuple[str, str, Limits, bool]:
+    """What a sandbox can't change any more once it is started."""
+    return of.profile, of.runtime, of.limits, of.user_namespaces
 
 
 def requested(unit: str, kind: Kind, now: datetime) -> WarmRecord:
     """The intent to start one."""
-    return WarmRecord(unit=unit, profile=kind.profile, runtime=kind.runtime, limits=kind.limits, requested_at=now)
+    return WarmRecord(
+        unit=unit,
+        profile=kind.profile,
+        runtime=kind.runtime,
+        limits=kind.limits,
+        user_namespaces=kind.user_namespaces,
+        requested_at=now,
+    )
 
 
 def ready(record: WarmRecord) -> WarmRecord:

@@ -93,9 +93,10 @@ class Filler:
         runtime = self._runtimes[record.runtime]
         self._lease.check()
         try:
-            await answered(
-                runtime.prepare(WarmPlan(unit=record.unit, limits=record.limits)), timeout, f"runtime {runtime.name}"
+            plan = WarmPlan(
+                unit=record.unit, limits=record.limits, user_namespaces=record.user_namespaces, profile=record.profile
             )
+            await answered(runtime.prepare(plan), timeout, f"runtime {runtime.name}")
         except RuntimeFailedError as error:
             _log.warning("one of the pool could not be started", unit=record.unit, error=str(error))
             await self._drop(record.unit, timeout)

@@ -6,7 +6,7 @@ from typing import Final
 from sandherd.contracts.specs import Limits
 from spawner.live import Live
 from spawner.pool import decisions
-from spawner.records.store import StoreUnavailableError
+from spawner.records.unavailable import StoreUnavailableError
 from spawner.resolving import Menu, expiry, same_as_profile
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.record import SandboxRecord

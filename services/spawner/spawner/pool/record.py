@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from sandherd.contracts.names import FLEET, SafeName
 from sandherd.contracts.specs import Limits
@@ -27,6 +27,8 @@ class WarmRecord(Record):
     profile: SafeName
     runtime: SafeName
     limits: Limits
+    user_namespaces: bool = Field(default=False, exclude_if=lambda allowed: not allowed)
+    """Whether its programs may make user namespaces."""
     state: WarmState = WarmState.REQUESTED
     requested_at: AwareDatetime
     claimed_at: AwareDatetime | None = None

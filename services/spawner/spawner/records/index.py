@@ -13,7 +13,8 @@ from sandherd.bus.connection import Bus
 from sandherd.telemetry import logs
 from spawner.records.known import Known
 from spawner.records.record import Record
-from spawner.records.store import Held, StoreUnavailableError
+from spawner.records.store import Held
+from spawner.records.unavailable import StoreUnavailableError
 
 _CHECK: Final = 5.0
 _PAUSE: Final = 0.5

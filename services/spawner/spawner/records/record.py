@@ -28,6 +28,20 @@ class Record(BaseModel):
     """The span around that, if there is one."""
     sequence: int = 0
     outbox: tuple[str, ...] = ()
+    sealed: str | None = None
+    """What of it is secret, encrypted with a key of its own. The store writes and reads it (`records.vault`)."""
+
+    def secret_part(self) -> str | None:
+        """What of it must not be stored in clear, as text; None if there is nothing."""
+        return None
+
+    def without_secret_part(self) -> Self:
+        """The record as it is stored in clear."""
+        return self
+
+    def with_secret_part(self, text: str) -> Self:
+        """The record as it was, from what is stored in clear and what was sealed."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -52,6 +66,11 @@ class Record(BaseModel):
     def key(self) -> str:
         """Its key in the bucket."""
         return f"{self.project}.{self.name}"
+
+    @property
+    def vault_key(self) -> str:
+        """The name, within its bucket, of the key that its secret part is encrypted with."""
+        return self.key
 
     def saying(self, now: datetime, *said: EventData) -> Self:
         """The record with these events to be published."""

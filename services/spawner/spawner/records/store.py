@@ -13,6 +13,8 @@ from sandherd.bus.errors import StreamFullError
 from sandherd.bus.reading import bucket_of, last_on
 from sandherd.telemetry import logs
 from spawner.records.record import Record, read_said
+from spawner.records.unavailable import StoreUnavailableError
+from spawner.records.vault import Vault
 from spawner.turns import Turns
 
 _MARKER_LIFE: Final = "3600s"
@@ -20,10 +22,6 @@ _MARKER_LIFE: Final = "3600s"
 _log: Final = logs.get("records")
 
 RecordT = TypeVar("RecordT", bound=Record)
-
-
-class StoreUnavailableError(Exception):
-    """The bucket did not answer; nothing or everything of the change may have happened, and it may be done again."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,34 @@ class Store(Generic[RecordT]):
         model: type[RecordT],
         heard: Callable[[Held[RecordT]], None],
         changed: Callable[[RecordT, RecordT], None] | None = None,
+        *,
+        vault: Vault | None = None,
     ) -> None:
+        """`vault` is for records with secrets: without it there may be none."""
         self._bus = bus
         self._bucket = bucket
         self._model = model
         self._heard = heard
         self._changed = changed
+        self._vault = vault
         self._turns = Turns()
 
     async def load(self, key: str) -> Held[RecordT] | None:
         """The record, or None. Raises `StoreUnavailableError`."""
+        held = await self.load_closed(key)
+        return held and Held(await self._opened(held.record), held.revision)
+
+    async def keys(self) -> frozenset[str]:
+        """The keys of all records. Raises `StoreUnavailableError`."""
+        prefix = f"$KV.{self._bucket}."
+        try:
+            state = (await self._bus.js.stream_info(f"KV_{self._bucket}", subjects_filter=">")).state
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"{self._bucket}: {error!r}") from error
+        return frozenset(subject.removeprefix(prefix) for subject in state.subjects or ())
+
+    async def load_closed(self, key: str) -> Held[RecordT] | None:
+        """The record without its secret part, or None. Raises `StoreUnavailableError`."""
         try:
             found = await last_on(self._bus, f"KV_{self._bucket}", f"$KV.{self._bucket}.{key}")
         except nats.js.errors.NotFoundError:
@@ -66,9 +82,9 @@ class Store(Generic[RecordT]):
 
     async def create(self, record: RecordT) -> tuple[Held[RecordT], bool]:
         """Write a new record, unless its key is there. Returns what stands there then, and whether it is ours."""
-        revision = await self._write(record, 0)
-        if revision is not None:
-            return self._note(Held(record, revision)), True
+        written = await self._write(record, 0)
+        if written is not None:
+            return self._note(written), True
         held = await self.load(record.key)
         if held is None:  # removed in this very moment
             return await self.create(record)
@@ -93,12 +109,14 @@ class Store(Generic[RecordT]):
 
     async def replace(self, held: Held[RecordT], record: RecordT) -> Held[RecordT] | None:
         """Write over what was read, or None if another has changed it since. Raises `StoreUnavailableError`."""
-        revision = await self._write(record, held.revision)
-        if revision is None:
+        written = await self._write(record, held.revision)
+        if written is None:
             return None
         if self._changed is not None:
             self._changed(held.record, record)
-        return self._note(Held(record, revision))
+        if held.record.sealed and not (written.record.sealed and written.record.vault_key == held.record.vault_key):
+            await self._forget(held.record)
+        return self._note(written)
 
     async def flush(self, held: Held[RecordT]) -> Held[RecordT]:
         """Publish what the record says and has not published, then note that. Safe to repeat.
@@ -142,19 +160,51 @@ class Store(Generic[RecordT]):
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             _log.info("not removed", bucket=self._bucket, key=held.record.key, error=repr(error))
             return False
+        if held.record.sealed:
+            await self._forget(held.record)
         return True
 
-    async def _write(self, record: RecordT, revision: int) -> int | None:
-        """Write over `revision` (0: there must be none). Returns the new revision, or None if another was first."""
-        value = record.model_dump_json(exclude_defaults=True).encode()
+    async def _write(self, record: RecordT, revision: int) -> Held[RecordT] | None:
+        """Write over `revision` (0: there must be none). Returns what is held then, or None if another was first."""
+        stored = await self._sealed(record)
+        value = stored.model_dump_json(exclude_defaults=True).encode()
         try:
             if revision == 0:
-                return await self._kv.create(record.key, value)
-            return await self._kv.update(record.key, value, last=revision)
+                written = await self._kv.create(record.key, value)
+            else:
+                written = await self._kv.update(record.key, value, last=revision)
+            return Held(record.model_copy(update={"sealed": stored.sealed}), written)
         except nats.js.errors.KeyWrongLastSequenceError:
             return None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             raise StoreUnavailableError(f"{self._bucket} {record.key}: {error!r}") from error
+
+    async def _sealed(self, record: RecordT) -> RecordT:
+        """The record as it is stored: what is secret in it encrypted."""
+        secret = record.secret_part()
+        if secret is None:
+            return record
+        sealed = await self._keys.seal(self._named(record), secret)
+        return record.without_secret_part().model_copy(update={"sealed": sealed})
+
+    async def _opened(self, record: RecordT) -> RecordT:
+        """The record as it was written; without what is secret if the key of that is gone."""
+        if record.sealed is None:
+            return record
+        secret = await self._keys.open(self._named(record), record.sealed)
+        return record if secret is None else record.with_secret_part(secret)
+
+    async def _forget(self, record: RecordT) -> None:
+        await self._keys.erase(self._named(record))
+
+    def _named(self, record: RecordT) -> str:
+        return f"{self._bucket}.{record.vault_key}"
+
+    @property
+    def _keys(self) -> Vault:
+        if self._vault is None:
+            raise RuntimeError(f"a record in {self._bucket} has secrets, and there is no vault for their keys")
+        return self._vault
 
     @property
     def _kv(self) -> KeyValue:

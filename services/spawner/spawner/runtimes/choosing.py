@@ -11,12 +11,15 @@ from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 
 
-async def open_runtimes(settings: Settings, worker: tuple[str, ...] = WORKER) -> Sequence[Runtime]:
-    """All of them, or none. Raises `RuntimeFailedError`."""
+async def open_runtimes(
+    settings: Settings, worker: tuple[str, ...] = WORKER, *, starts: bool = True
+) -> Sequence[Runtime]:
+    """All of them, or none; unless it `starts` sandboxes, for finding and ending them. Raises `RuntimeFailedError`."""
     async with AsyncExitStack() as stack:
         opened = []
         for name in sorted(settings.runtimes_used):
-            runtime = await (_process(settings, worker) if name == "process" else _elsewhere(name, settings))
+            here = name == "process"
+            runtime = await (_process(settings, worker, starts=starts) if here else _elsewhere(name, settings))
             stack.push_async_callback(runtime.close)
             opened.append(runtime)
         stack.pop_all()
@@ -46,8 +49,8 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-async def _process(settings: Settings, worker: tuple[str, ...]) -> Runtime:
-    return await open_runtime(Options.of(settings, worker))
+async def _process(settings: Settings, worker: tuple[str, ...], *, starts: bool) -> Runtime:
+    return await open_runtime(Options.of(settings, worker, starts=starts))
 
 
 async def _docker(settings: Settings, name: str) -> Runtime:

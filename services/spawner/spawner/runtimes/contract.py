@@ -75,6 +75,8 @@ class SandboxPlan:
     """A `TaskSpec` where there is a task."""
     limits: Limits
     mounts: Sequence[Mount] = ()
+    user_namespaces: bool = False
+    """Whether its profile lets what runs in it make user namespaces."""
     previous: Previous | None = None
     max_work_bytes: int = 0
     """The largest archive of its work tree that is put by if the attempt fails."""
@@ -92,6 +94,10 @@ class WarmPlan:
 
     unit: str
     limits: Limits
+    user_namespaces: bool = False
+    """Whether its profile lets what runs in it make user namespaces."""
+    profile: str | None = None
+    """Of the sandboxes that it may become."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,8 @@ class Capabilities:
     """What limits the number of processes: `cgroup`, `rlimit`, `provider`, or `none`."""
     cores: str = NOT_HELD
     """What holds a sandbox to its cores: `cgroup`, `provider`, or `none`."""
+    disk: str = ""
+    """What limits what a sandbox writes to disk: `file system`, or `none`; empty where that is not known."""
     can_pause: bool = False
     ports: bool = False
     """Whether what listens in a sandbox can be reached from outside, by `Runtime.address`."""
@@ -161,6 +169,10 @@ class Capabilities:
     """Whether it makes sandboxes of images, or of snapshots."""
     mounts: bool = False
     """Whether a sandbox may find there what its profile mounts."""
+    gaps: tuple[str, ...] = ()
+    """What sandboxes are not protected from here though other hosts could do it, each with what would change that."""
+    network: str = ""
+    """What sandboxes reach (`contracts.network.NetworkMode`); nothing: whoever makes them decides."""
 
 
 class Runtime(Protocol):

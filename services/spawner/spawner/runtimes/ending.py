@@ -11,6 +11,8 @@ from spawner.runtimes.layout import Place
 from spawner.runtimes.processes import ProcessId
 
 _SHIM_SECONDS: Final = 2.0
+_START_SECONDS: Final = 15.0
+"""How long a sandbox may take until its worker is there: it waits for its network first."""
 _KILL_SECONDS: Final = 10.0
 _LOOK_AGAIN: Final = 0.005
 
@@ -43,7 +45,7 @@ class Ending:
 
     async def until_there(self, place: Place) -> ProcessId:
         """The worker of a sandbox that runs or is about to. Raises `RuntimeFailedError` (`unavailable`) if none is."""
-        deadline = asyncio.get_running_loop().time() + _SHIM_SECONDS
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
         while living := self._living(place):
             if worker := self.worker(living[-1]):
                 return worker
@@ -62,6 +64,14 @@ class Ending:
         Raises `RuntimeFailedError` (`unavailable`) if something does not end.
         """
         deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
+        await self._kill_members(place, deadline)
+        for claim in self._living(place):
+            if not await processes.gone(claim, _SHIM_SECONDS):
+                claim.signal(signal.SIGKILL)
+                await processes.gone(claim)
+        await self._kill_members(place, deadline)  # what a shim that had just begun has started in the meantime
+
+    async def _kill_members(self, place: Place, deadline: float) -> None:
         # Those seen before are asked for by themselves: where the way to them led through one that is gone now, they
         # are not found any more, though the kernel may still be at ending them.
         known: set[ProcessId] = set()
@@ -69,16 +79,17 @@ class Ending:
             known |= {process for pid in self.members(place) if (process := processes.find(pid))}
             known = {process for process in known if process.alive()}
             if not known:
-                break
+                return
             if asyncio.get_running_loop().time() > deadline:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name}: {len(known)} processes do not end")
             for process in known:
                 process.signal(signal.SIGKILL)
             await asyncio.sleep(_LOOK_AGAIN)
-        for claim in self._living(place):
-            if not await processes.gone(claim, _SHIM_SECONDS):
-                claim.signal(signal.SIGKILL)
-                await processes.gone(claim)
+
+    async def clear(self, place: Place) -> None:
+        """Kill until nothing is left, then remove the control groups. Raises `RuntimeFailedError`."""
+        await self.end_all(place)
+        await self.remove_groups(place)
 
     async def remove_groups(self, place: Place) -> None:
         """Remove the sandbox's control groups, waiting for the kernel to let go of them."""

@@ -21,7 +21,15 @@ from spawner.runtimes.processes import ProcessId
 _CHUNK: Final = 64 * 1024
 _KILL_SECONDS: Final = 10.0
 _LOOK_AGAIN: Final = 0.005
-_LIMITS: Final = ("RLIMIT_NOFILE", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_NPROC", "RLIMIT_CORE")
+_LIMITS: Final = {
+    "RLIMIT_NOFILE": "Max open files",
+    "RLIMIT_CPU": "Max cpu time",
+    "RLIMIT_DATA": "Max data size",
+    "RLIMIT_NPROC": "Max processes",
+    "RLIMIT_CORE": "Max core file size",
+}
+"""Each with its name in `/proc/<pid>/limits`."""
+_NAME_WIDTH: Final = 26
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,10 @@ class Entry:
     root: Path
     """Where the sandbox's own folders are, as they are seen from inside."""
     variables: Mapping[str, str]
+    user: int | None = None
+    """The sandbox's own host uid."""
+    filter: str = ""
+    """Its seccomp program in hexadecimal; empty: it has none."""
 
     def request(self, command: Command) -> bytes:
         """What `entrant` is told. Raises `RuntimeFailedError`."""
@@ -44,6 +56,8 @@ class Entry:
             "groups": [str(group) for group in self.groups],
             "target": [self.worker.pid, self.worker.started] if self.namespaced else None,
             "limits": _limits_of(self.worker),
+            "user": self.user,
+            "filter": self.filter,
         }
         return json.dumps(told).encode()
 
@@ -176,8 +190,17 @@ def _read(descriptor: int) -> bytes | None:
 
 
 def _limits_of(worker: ProcessId) -> dict[str, tuple[int, int]]:
-    """The limits of each process, as the worker has them. Raises `RuntimeFailedError`."""
+    """The limits of each process, as the worker has them. Raises `RuntimeFailedError`.
+
+    Read as text: prlimit(2) on a process of another uid needs a capability that a spawner in a container may lack.
+    """
     try:
-        return {name: resource.prlimit(worker.pid, getattr(resource, name)) for name in _LIMITS}
+        lines = Path("/proc", str(worker.pid), "limits").read_text().splitlines()
     except OSError as error:
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "its worker has just ended") from error
+    values = {line[:_NAME_WIDTH].strip(): line[_NAME_WIDTH:].split() for line in lines}
+    return {limit: (_number(values[name][0]), _number(values[name][1])) for limit, name in _LIMITS.items()}
+
+
+def _number(text: str) -> int:
+    return resource.RLIM_INFINITY if text == "unlimited" else int(text)

@@ -3,12 +3,14 @@
     python -I -S entrant.py <descriptor>   < request
 
 The request is JSON on standard input (see `entering`), as variables may hold secrets; what became of it is said as JSON
-on the descriptor. It enters the sandbox's control groups and namespaces, and takes its limits. The command is the child
-of a second process in there, which inherits whatever the command's own children leave behind: so all of it is found
-below one process, and can be ended. Only the standard library, and nothing that is loaded later: there it isn't found.
+on the descriptor. It enters the sandbox's control groups and namespaces, and takes its uid, its limits and its system
+call filter, with a new session keyring. The command is the child of a second process in there, which inherits whatever
+the command's own children leave behind: so all of it is found below one process, and can be ended. Only the standard
+library, and nothing that is loaded later: there it isn't found.
 """
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -19,11 +21,18 @@ import warnings  # noqa: F401  # `os.execvpe` loads it when it is called, which 
 from typing import Any, Final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "cgroup")
+_NAMESPACES: Final = ("mnt", "pid", "ipc", "uts", "cgroup", "net")
 _OWNER: Final = 0xB701
 """ioctl NS_GET_USERNS: the user namespace that a namespace belongs to."""
-_DEATHSIG, _DUMPABLE, _BOUND_DROP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 24, 36, 38
+_DEATHSIG, _DUMPABLE, _SECCOMP, _BOUND_DROP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 24, 36, 38
 """Of prctl(2)."""
+_FILTER: Final = 2
+"""SECCOMP_MODE_FILTER."""
+_KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING: Final = 1
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT, _LANDLOCK_VERSION = 444, 446, 1
+_LANDLOCK_SCOPES, _SCOPE_SOCKETS, _SCOPE_SIGNALS = 6, 1, 2
+"""The Landlock ABI that has scopes, and the scopes (linux/landlock.h)."""
 _CAPABILITIES_3: Final = 0x20080522
 _NOT_FOUND, _NOT_RUN, _SIGNALLED = 127, 126, 128
 """As a shell says it."""
@@ -53,7 +62,9 @@ def _enter(request: dict[str, Any]) -> None:
         with open(f"{group}/cgroup.procs", "w") as members:  # noqa: PTH123  # nothing more is loaded
             members.write("0")
     if request["target"] is not None:
-        _join(*request["target"])
+        _join_session_keyring()
+        pid, started = request["target"]
+        _join(pid, started, request["user"])
     os.chdir(request["folder"])
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -61,18 +72,36 @@ def _enter(request: dict[str, Any]) -> None:
         resource.setrlimit(getattr(resource, name), (soft, hard))
 
 
-def _join(pid: int, started: int) -> None:
-    """Its namespaces, in an order that one is allowed them in: first the user namespace that the others belong to."""
+def _join_session_keyring() -> None:
+    """The keys of the session that started us are none of the sandbox's."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is None or _LIBC.syscall(number, _JOIN_SESSION_KEYRING, None) >= 0:
+        return
+    if ctypes.get_errno() != errno.ENOSYS:  # a kernel without keyrings
+        raise OSError(ctypes.get_errno(), "no new session keyring: " + os.strerror(ctypes.get_errno()))
+
+
+def _join(pid: int, started: int, user: int | None) -> None:
+    """Enter its namespaces under its uid, which owns them: first the user namespace that the others belong to."""
     own = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
-    others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES]
+    others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES if _differs(pid, name)]
     with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
         if int(stat.read().rpartition(b")")[2].split()[19]) != started:
             raise ProcessLookupError(0, "it has just ended")
     owner = fcntl.ioctl(others[0], _OWNER)
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
     for namespace in [owner, *others]:
         _set_namespace(namespace)
     if os.fstat(own).st_ino != os.fstat(owner).st_ino:
         _set_namespace(own)
+
+
+def _differs(pid: int, name: str) -> bool:
+    """Whether it is not ours, too: the host's own network can't be entered with a sandbox's rights."""
+    return os.stat(f"/proc/{pid}/ns/{name}").st_ino != os.stat(f"/proc/self/ns/{name}").st_ino  # noqa: PTH116  # as above
 
 
 def _set_namespace(descriptor: int) -> None:
@@ -112,6 +141,9 @@ def _become(request: dict[str, Any]) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     argv = request["argv"]
+    if request["target"] is not None:
+        _scope()
+        _filter(request["filter"])
     try:
         os.execvpe(argv[0], argv, request["environment"])  # noqa: S606  # as it was asked for, without a shell's reading
     except (OSError, ValueError) as error:
@@ -127,6 +159,34 @@ def _give_up_rights() -> None:
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
     if _LIBC.capset(ctypes.byref(header), ctypes.byref(none)) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _scope() -> None:
+    """No signal and no tracing of processes that are not below us, where the kernel has that (Landlock, Linux 6.12)."""
+    if _LIBC.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION) < _LANDLOCK_SCOPES:
+        return
+    rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_SOCKETS | _SCOPE_SIGNALS)
+    descriptor = _LIBC.syscall(_LANDLOCK_CREATE, ctypes.byref(rules), ctypes.sizeof(rules), 0)
+    if descriptor < 0 or _LIBC.syscall(_LANDLOCK_RESTRICT, descriptor, 0) != 0:
+        os._exit(_NOT_RUN)
+    os.close(descriptor)
+
+
+def _filter(encoded: str) -> None:
+    """The sandbox's system call filter; nothing is allowed without it, where there is one."""
+    if not encoded:
+        return
+    code = bytes.fromhex(encoded)
+    steps = ctypes.create_string_buffer(code, len(code))
+    program = _Program(len(code) // 8, ctypes.addressof(steps))
+    if _LIBC.prctl(_SECCOMP, _FILTER, ctypes.byref(program), 0, 0) != 0:
+        os._exit(_NOT_RUN)
+
+
+class _Program(ctypes.Structure):
+    """`struct sock_fprog` of linux/filter.h."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_void_p))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -15,40 +15,16 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_name
-from spawner.runtimes.removing import remove_tree
+from sandherd.private_files import make_directory
+from spawner.runtimes.removing import remove_entry, remove_tree
+from spawner.runtimes.run_files import Run
+from spawner.runtimes.sized_disks import SizedDisks
 
 _OWN: Final = 0o700
 _SECRET: Final = 0o600
 _WORKERS_KEY: Final = ("worker.nk", "worker.new", "joiner.creds.new")
 """The worker's own key, half of one, and half of a new way in."""
 _NAME: Final = re.compile(SAFE_NAME_PATTERN + r"(?!\n)")
-
-
-@dataclass(frozen=True)
-class Run:
-    """The files of one run of the worker."""
-
-    folder: Path
-
-    @property
-    def claim(self) -> Path:
-        """Who runs it; whoever creates this file first does."""
-        return self.folder / "claim"
-
-    @property
-    def exit(self) -> Path:
-        """Its exit status, once it has ended."""
-        return self.folder / "exit"
-
-    @property
-    def info(self) -> Path:
-        """What bubblewrap says of the namespaces."""
-        return self.folder / "info"
-
-    @property
-    def log(self) -> Path:
-        """What the worker writes to its standard output and error."""
-        return self.folder / "log"
 
 
 @dataclass(frozen=True)
@@ -117,6 +93,33 @@ class Place:
         """The project it belongs to, for when no record says so any more."""
         return self.folder / "run" / "project"
 
+    @property
+    def user(self) -> int | None:
+        """The host uid of the sandbox's processes, which its directories belong to; None: the spawner's own."""
+        try:
+            return int((self.folder / "run" / "uid").read_text())
+        except (OSError, ValueError):
+            return None
+
+    @property
+    def own_folders(self) -> tuple[Path, ...]:
+        """The directories that the sandbox may write to."""
+        return (self.work, self.state, self.home, self.previous)
+
+    def record_user(self, uid: int) -> None:
+        """Write down the host uid of the sandbox's processes."""
+        (self.folder / "run" / "uid").write_text(str(uid))
+
+    def give(self, descriptor: int) -> None:
+        """Give an open file to the sandbox's own uid, where it has one."""
+        if (uid := self.user) is not None:
+            os.fchown(descriptor, uid, uid)
+
+    @property
+    def resolv_conf(self) -> Path:
+        """Its `/etc/resolv.conf`, where it has a network of its own."""
+        return self.folder / "run" / "resolv.conf"
+
     def exists(self) -> bool:
         """Whether anything of it is there."""
         return self.folder.is_dir()
@@ -124,7 +127,7 @@ class Place:
     def make(self) -> None:
         """Make the directories; those that are there stay as they are."""
         for folder in (self.folder, self.work, self.state, self.home, self.previous, self.folder / "run"):
-            folder.mkdir(mode=_OWN, parents=True, exist_ok=True)
+            make_directory(folder, _OWN)
 
     def read_label(self) -> str | None:
         """The project that it was labelled with."""
@@ -136,9 +139,15 @@ class Place:
     def write_secret(self, path: Path, text: str) -> None:
         """Put a file that only its owner may read where the sandbox finds it, whole or not at all."""
         part = self.folder / "run" / f"{path.name}.{secrets.token_hex(8)}"
+        if part.parent.stat().st_dev != path.parent.stat().st_dev:
+            part = path.with_name(f".{part.name}")  # no rename leads into a file system of the sandbox's own
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
         with os.fdopen(descriptor, "w") as file:
+            os.fchmod(file.fileno(), _SECRET)
             file.write(text)
+            self.give(descriptor)
+        if path.is_dir() and not path.is_symlink():
+            remove_entry(path)  # an agent made it in place of the file
         part.replace(path)
 
     def forget_secrets(self) -> None:
@@ -147,12 +156,10 @@ class Place:
             return
         self.state.chmod(_OWN)  # the agent may have taken our rights away
         names = (self.joiner.name, self.task.name)
-        halves = [part for name in names for part in (self.folder / "run").glob(f"{name}.*")]
+        run = self.folder / "run"
+        halves = [part for name in names for part in (*run.glob(f"{name}.*"), *self.state.glob(f".{name}.*"))]
         for path in (self.joiner, self.task, *(self.state / name for name in _WORKERS_KEY), *halves):
-            if path.is_dir() and not path.is_symlink():
-                remove_tree(path)
-            else:
-                path.unlink(missing_ok=True)
+            remove_entry(path)
 
     def runs(self) -> list[Run]:
         """The runs there were, oldest first."""
@@ -171,8 +178,15 @@ class Place:
         runs = self.runs()
         if runs and not runs[-1].claim.exists():
             return runs[-1]
-        run = Run(self.folder / "run" / str(len(runs)))
-        run.folder.mkdir(mode=_OWN, parents=True, exist_ok=True)
+        return self._run(len(runs))
+
+    def first_run(self) -> Run:
+        """The first run, its directory made, whether somebody has claimed it or not."""
+        return self._run(0)
+
+    def _run(self, number: int) -> Run:
+        run = Run(self.folder / "run" / str(number))
+        make_directory(run.folder, _OWN)
         return run
 
 
@@ -182,6 +196,17 @@ class Layout:
 
     root: Path
     aside: Path
+    disk_megabytes: int = 0
+    """The size of a new sandbox's file system; 0: it has none of its own."""
+
+    @property
+    def disks(self) -> SizedDisks:
+        """The file systems of these sandboxes."""
+        return SizedDisks(self.root.with_name(f"{self.root.name}-disks"), self.disk_megabytes)
+
+    def folders(self) -> list[Path]:
+        """Every directory of a sandbox, also of those that were put aside."""
+        return [*(self.aside / name for name in self.kept()), *(place.folder for place in self.places())]
 
     def place(self, sandbox: str) -> Place:
         """Where a sandbox is. Raises `UnsafeNameError` for a name that could lead elsewhere."""
@@ -196,15 +221,18 @@ class Layout:
     def remove(self, sandbox: str) -> None:
         """Remove a sandbox's directory. Links in it are removed, not followed."""
         place = self.place(sandbox)
+        self.disks.remove(place.folder)
         if place.exists():
             remove_tree(place.folder)
 
     def keep(self, sandbox: str) -> Path:
         """Put a sandbox's directory aside, where no sweep looks, and return where. Its secrets are not kept."""
         self.place(sandbox).forget_secrets()
-        self.aside.mkdir(mode=_OWN, parents=True, exist_ok=True)
+        make_directory(self.aside, _OWN)
         kept = self.aside / safe_name(sandbox, "sandbox")
-        self.place(sandbox).folder.rename(kept)
+        folder = self.place(sandbox).folder
+        if not self.disks.move(folder, kept):
+            folder.rename(kept)
         return kept
 
     def kept(self) -> list[str]:
@@ -216,5 +244,6 @@ class Layout:
     def take_back(self, sandbox: str) -> None:
         """Put a directory back that was put aside, if it is."""
         kept = self.aside / safe_name(sandbox, "sandbox")
-        if kept.is_dir():
-            kept.rename(self.place(sandbox).folder)
+        folder = self.place(sandbox).folder
+        if kept.is_dir() and not self.disks.move(kept, folder):
+            kept.rename(folder)

@@ -62,6 +62,7 @@ def _write(place: Place, folder: int, name: str, file: File) -> None:
     try:
         with os.fdopen(descriptor, "wb") as written:
             written.write(file.content)
+            place.give(descriptor)
             os.fchmod(descriptor, file.mode)
         os.rename(part, name, dst_dir_fd=folder)
     except BaseException:  # whatever it was goes on, but leaves no half of a file behind
@@ -75,15 +76,22 @@ def _opened(place: Place, folders: list[str], *, make: bool) -> Iterator[int]:
     found = os.open(place.folder, _FOLDER)
     try:
         for step in folders:
-            if make:
-                with suppress(FileExistsError):
-                    os.mkdir(step, _OWN, dir_fd=found)
+            made = make and _make_folder(found, step)
             inner = os.open(step, _FOLDER, dir_fd=found)
+            if made:
+                place.give(inner)
             os.close(found)
             found = inner
         yield found
     finally:
         os.close(found)
+
+
+def _make_folder(folder: int, step: str) -> bool:
+    with suppress(FileExistsError):
+        os.mkdir(step, _OWN, dir_fd=folder)
+        return True
+    return False
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Final
 
 from sandherd.bus.together import end
 from sandherd.telemetry import logs
-from spawner.runtimes import bubblewrap, cgroups, entering, own_files, processes, shim, warming
+from spawner.runtimes import cgroups, entering, image_mounts, network, own_files, processes, shim, warming
 from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import (
@@ -25,12 +25,12 @@ from spawner.runtimes.contract import (
 )
 from spawner.runtimes.ending import Ending
 from spawner.runtimes.freezing import Freezing
+from spawner.runtimes.launching import Walls
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.processes import ProcessId
+from spawner.runtimes.run_files import Run
 from spawner.runtimes.starting import Start, Starting, refuse_image
 
-_CLAIM_SECONDS: Final = 5.0
-_LOOK_AGAIN: Final = 0.005
 _log: Final = logs.get("runtime.process")
 
 
@@ -40,11 +40,15 @@ class ProcessRuntime:
 
     layout: Layout
     worker: tuple[str, ...]
-    host: bubblewrap.Host | None
+    walls: Walls | None
+    """What isolates the sandboxes; None: nothing does."""
     groups: cgroups.Groups
     capabilities: Capabilities
     toolchains: Path | None = None
     """Where the SDKs of agents are."""
+    refusal: str | None = None
+    """Why no sandbox may be started, with what to change."""
+    networks: network.Networks = field(default_factory=network.Networks)
     name: str = "process"
     _tell: Callable[[str], None] = field(default=lambda _sandbox: None)
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -52,7 +56,7 @@ class ProcessRuntime:
     @property
     def ending(self) -> Ending:
         """What finds and ends this runtime's processes."""
-        return Ending(self.groups, namespaced=self.host is not None)
+        return Ending(self.groups, namespaced=self.walls is not None)
 
     @property
     def freezing(self) -> Freezing:
@@ -63,7 +67,8 @@ class ProcessRuntime:
     def starting(self) -> Starting:
         """What starts them."""
         counted = self.capabilities.processes == "rlimit"
-        return Starting(self.worker, self.host, self.groups, count_processes=counted, toolchains=self.toolchains)
+        own = (counted, self.layout.disks, self.toolchains, self.networks)
+        return Starting(self.worker, self.walls, self.groups, *own)
 
     def on_exit(self, tell: Callable[[str], None]) -> None:
         """From now on `tell(unit)` is called when a worker has ended; also for those that are running already."""
@@ -73,25 +78,30 @@ class ProcessRuntime:
 
     async def prepare(self, plan: WarmPlan) -> None:
         """Start a worker that waits for its identity, and return when it waits."""
+        self._refuse_weak()
         place = self.layout.place(plan.unit)
         if not place.was_claimed():
             await asyncio.to_thread(self.starting.furnish_warm, place, plan)
-            await self._start(place, self.starting.warm_start(place, plan))
+            await self._start(place, place.first_run(), self.starting.warm_start(place, plan))
         await warming.until_waiting(place, lambda: self._shim(place) is not None)
 
     async def create(self, plan: SandboxPlan) -> None:
         """Make the sandbox and start its worker, or tell one that waits to begin, unless that was done."""
+        self._refuse_weak()
         refuse_image(plan)
         place = self.layout.place(plan.unit)
         await asyncio.to_thread(self.starting.furnish, place, plan)
+        # Not "the next run": another asking for the same sandbox may see its run claimed at any moment.
+        run = place.first_run()
         if place.warm.exists():
             variables = self.starting.variables(place, plan)
             if await warming.begin(place, variables, lambda: self._shim(place) is not None):
                 return
+            run = place.new_run()
         elif place.was_claimed():
             self._watch(place)
             return
-        await self._start(place, self.starting.cold_start(place, plan))
+        await self._start(place, run, self.starting.cold_start(place, plan))
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start the worker once more, after ending whatever the dead one left running."""
@@ -100,8 +110,8 @@ class ProcessRuntime:
             return
         await self.freezing.thaw(place)
         await self.ending.end_all(place)
-        await asyncio.to_thread(self.starting.furnish, place, plan)
-        await self._start(place, self.starting.recovery(place, plan))
+        await self.starting.refurnish(place, plan)
+        await self._start(place, place.new_run(), self.starting.recovery(place, plan))
 
     async def pause(self, unit: str) -> None:
         """Freeze every process of the sandbox."""
@@ -127,7 +137,8 @@ class ProcessRuntime:
             return Seen(unit, alive=True) if self.groups.members(unit) else None
         runs = [run for run in place.runs() if run.claim.exists()]
         alive = self._shim(place) is not None
-        seen = Seen(unit, alive, runs=len(runs), project=place.read_label(), since=int(place.folder.stat().st_ctime))
+        ran = len(runs) or int(self.layout.disks.is_missing(place.folder))
+        seen = Seen(unit, alive, runs=ran, project=place.read_label(), since=int(place.folder.stat().st_ctime))
         if alive:
             return replace(seen, frozen=self.freezing.is_told(place))
         if not runs:
@@ -149,8 +160,9 @@ class ProcessRuntime:
         """End what still runs, and remove directory and control groups."""
         place = self.layout.place(unit)
         await self.freezing.thaw(place)
-        await self.ending.end_all(place)
-        await self.ending.remove_groups(place)
+        await self.ending.clear(place)
+        if self.walls:
+            await asyncio.to_thread(self.walls.disown, place)
         await asyncio.to_thread(self.layout.remove, unit)
 
     async def run(self, unit: str, command: Command) -> Ran:
@@ -170,16 +182,15 @@ class ProcessRuntime:
         return await asyncio.to_thread(own_files.read, self._known(unit), path, limit)
 
     async def address(self, unit: str, port: int) -> Address:
-        """Where a port of the sandbox is: its network is this host's, and it listens for this host alone."""
-        self._known(unit)
-        return Address(f"http://127.0.0.1:{port}")
+        """Where a port of the sandbox is, for this host alone."""
+        return Address(f"http://127.0.0.1:{await network.published(self._known(unit), port)}")
 
     async def keep(self, unit: str) -> None:
         """End what still runs, and put the directory aside."""
         place = self.layout.place(unit)
-        await self.ending.end_all(place)
-        await self.ending.remove_groups(place)
-        kept = self.layout.keep(unit)
+        await self.ending.clear(place)
+        await self.layout.disks.mend(place.folder)  # its secrets are removed
+        kept = await asyncio.to_thread(self.layout.keep, unit)
         _log.warning("kept what a sandbox could not say", sandbox=unit, folder=str(kept))
 
     async def find_kept(self) -> list[str]:
@@ -188,12 +199,13 @@ class ProcessRuntime:
 
     async def take_back(self, unit: str) -> None:
         """Put the directory back where sandboxes live."""
-        self.layout.take_back(unit)
+        await asyncio.to_thread(self.layout.take_back, unit)
 
     async def leave(self, unit: str) -> None:
-        """Remove the control groups of what has ended, unless they alone tell what killed it."""
+        """Unmount its file system, and remove its control groups unless they alone say what killed it."""
         if not self.groups.kills(unit):
             await self.ending.remove_groups(self.layout.place(unit))
+        await asyncio.to_thread(image_mounts.detach, self.layout.place(unit).folder, self.layout.aside / unit)
 
     async def close(self) -> None:
         """Stop watching; the sandboxes live on."""
@@ -201,22 +213,17 @@ class ProcessRuntime:
         self._watches.clear()
         self.groups.close()
 
-    # --- starting ----------------------------------------------------------------------------------------------
-
-    async def _start(self, place: Place, start: Start) -> None:
-        run = place.new_run()
-        pid = await asyncio.to_thread(self.starting.spawn, place, run, start)
-        deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
-        while shim.read_claim(run) is None:
-            # A child that has ended without a claim, or that lost the claim to another, is not waited for.
-            if processes.reap(pid) or asyncio.get_running_loop().time() > deadline:
-                break
-            await asyncio.sleep(_LOOK_AGAIN)
-        if not run.claim.exists():
-            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
+    async def _start(self, place: Place, run: Run, start: Start) -> None:
+        self._refuse_weak()
+        for gap in self.capabilities.gaps:
+            _log.warning("sandbox starts with weaker isolation", sandbox=place.name, reason=gap)
+        await self.starting.spawn_and_claim(place, run, start)
         self._watch(place)
 
-    # --- watching ----------------------------------------------------------------------------------------------
+    def _refuse_weak(self) -> None:
+        """Raise `RuntimeFailedError` where this host can't isolate sandboxes and the settings do not allow that."""
+        if self.refusal:
+            raise RuntimeFailedError(RuntimeFault.REFUSED, self.refusal)
 
     def _known(self, unit: str) -> Place:
         place = self.layout.place(unit)

@@ -10,6 +10,14 @@ _OWN: Final = 0o700
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def remove_entry(path: Path) -> None:
+    """Remove a file, a link or a whole directory, if it is there. Raises `OSError`."""
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def remove_tree(folder: Path) -> None:
     """Remove it; links in it are removed, not followed. Nothing may run in it any more. Raises `OSError`.
 

@@ -1,46 +1,90 @@
 """The shim: a small shell between the spawner and a worker, which outlives the spawner and remembers how it ended.
 
 It claims the run (of two shims for one run, the second leaves without having started anything), enters the control
-groups, sets the limits, runs the worker, and writes its exit status. After the worker it starts no other program, for
-when a sandbox is ended, every process but the shim is killed. The status is read only when the shim is gone, so it is
-whole; after a power cut it may be missing, which means the same as a worker that was killed.
+groups, starts the network forwarder, sets the limits, runs the worker, and writes its exit status. After the worker it
+starts no other program, for when a sandbox is ended, every process but the shim is killed. The status is read only when
+the shim is gone, so it is whole; after a power cut it may be missing, which means the same as a worker that was killed.
+
+An isolated worker writes to a pipe, not to the log file. A process outside of the sandbox's groups and namespaces
+copies the first `LOG_BYTES` into the file and discards the rest. Nothing in the sandbox can truncate the file or fill
+the disk by it.
 """
 
+import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from spawner.runtimes.layout import Run
 from spawner.runtimes.limits import ProcessLimits
 from spawner.runtimes.processes import ProcessId, read_stat
+from spawner.runtimes.run_files import Run
 
 CLAIMED_BY_ANOTHER: Final = 75
 """Exit status of a shim whose run is already claimed (EX_TEMPFAIL of sysexits.h)."""
 
+LOG_BYTES: Final = 1024 * 1024
+"""The maximum size of a run's log."""
+_BLOCK: Final = 512
+"""What `ulimit -f` counts in."""
 _TAIL: Final = 300
+_OWN: Final = 0o600
 
-_SCRIPT: Final = f"""
-run=$1 folder=$2 files=$3 cpu=$4 data=$5 groups=$6
-shift 6
+_TEMPLATE: Final = """
+run=$1 folder=$2 files=$3 cpu=$4 data=$5 groups=$6 log=$7 python=$8 forwarder=$9
+shift 9
 cd "$folder" || exit 1
 read -r boot </proc/sys/kernel/random/boot_id
 read -r stat </proc/$$/stat
 set -C
-echo "$boot $stat" 2>/dev/null >"$run/claim" || exit {CLAIMED_BY_ANOTHER}
+echo "$boot $stat" 2>/dev/null >"$run/claim" || exit CLAIMED
 set +C
+writer=
+if [ "$log" = pipe ]; then
+  { ulimit -f LOG_BLOCKS; trap '' XFSZ; cat; exec cat >/dev/null; } <"$run/pipe" >>"$run/log" 2>/dev/null &
+  writer=$! log=$run/pipe
+  trap : PIPE
+fi
 for group in $groups; do echo 0 >"$group/cgroup.procs"; done
+if [ -n "$forwarder" ]; then
+  (until "$python" -I -S "$forwarder" "$run" </dev/null >>"$run/network.log" 2>&1; do
+    [ -d "$run" ] && [ ! -e "$run/exit" ] && kill -0 $$ 2>/dev/null || exit 0; sleep 1
+  done) &
+  exec 4<>"$run/gate"
+fi
 ulimit -c 0; ulimit -n "$files"; ulimit -t "$cpu"
 if [ "$data" != none ]; then ulimit -d "$data"; fi
-"$@" </dev/null >>"$run/log" 2>&1 3>"$run/info"
+"$@" </dev/null >>"$log" 2>&1 3>"$run/info"
 echo $? >"$run/exit"
+if [ "$writer" ]; then wait "$writer" 2>/dev/null; fi
 """
-"""Only what POSIX and both dash and bash have; nothing of the task stands in it."""
+"""Only what POSIX and both dash and bash have, and `cat`; nothing of the task stands in it."""
 
+_SCRIPT: Final = _TEMPLATE.replace("CLAIMED", str(CLAIMED_BY_ANOTHER)).replace("LOG_BLOCKS", str(LOG_BYTES // _BLOCK))
 _INNER: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
 """dash says `-p` for the number of processes, bash says `-u`."""
 
 
-def argv(run: Run, folder: Path, limits: ProcessLimits, groups: list[Path], command: list[str]) -> list[str]:
-    """The command line of the shim, which runs `command` in `folder`.
+def make_pipe(run: Run) -> None:
+    """The pipe that the run's output goes through; nobody but the spawner's user may open it. Raises `OSError`."""
+    with suppress(FileExistsError):
+        os.mkfifo(run.pipe, _OWN)
+
+
+def argv(
+    run: Run,
+    folder: Path,
+    limits: ProcessLimits,
+    groups: list[Path],
+    command: list[str],
+    *,
+    piped: bool = False,
+    forwarder: Path | None = None,
+    python: str = sys.executable,
+) -> list[str]:
+    """The command line of the shim, which runs `command` in `folder`, with a network `forwarder` beside it.
+
+    `piped`: what it writes goes through `run.pipe`.
 
     Nothing secret may stand in it: every user of the host can read it.
     """
@@ -55,6 +99,9 @@ def argv(run: Run, folder: Path, limits: ProcessLimits, groups: list[Path], comm
         str(limits.cpu_seconds),
         "none" if limits.data_kib is None else str(limits.data_kib),
         " ".join(str(group) for group in groups),
+        "pipe" if piped else str(run.log),
+        python,
+        str(forwarder or ""),
         *command,
     ]
 

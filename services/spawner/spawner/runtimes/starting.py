@@ -1,16 +1,29 @@
 """Starting a worker in its place: the files it finds, its limits, and the command line of the shim that holds it."""
 
+import asyncio
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from sandherd_network.policy import NetworkPolicy
 
 from sandherd.contracts.specs import Limits
-from spawner.runtimes import bubblewrap, cgroups, environment, limits, shim, warming
+from sandherd.telemetry import logs
+from spawner.runtimes import bubblewrap, cgroups, environment, limits, network, processes, shim, warming
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
 from spawner.runtimes.entering import Entry
-from spawner.runtimes.layout import Place, Run
+from spawner.runtimes.launching import Walls
+from spawner.runtimes.layout import Place
 from spawner.runtimes.processes import ProcessId
+from spawner.runtimes.run_files import Run
+from spawner.runtimes.sandbox_users import NoUserError
+from spawner.runtimes.sized_disks import SizedDisks
+
+_CLAIM_SECONDS: Final = 5.0
+_LOOK_AGAIN: Final = 0.005
+_log: Final = logs.get("runtime.process")
 
 
 def refuse_image(plan: SandboxPlan) -> None:
@@ -29,7 +42,10 @@ class Start:
 
     limits: Limits
     variables: dict[str, str]
+    network: NetworkPolicy
     words: tuple[str, ...] = ()
+    nested: bool = False
+    """Whether what runs inside may make user namespaces."""
 
 
 @dataclass(frozen=True)
@@ -37,43 +53,55 @@ class Starting:
     """What every start of this runtime has in common. `count_processes`: their number is limited by `setrlimit`."""
 
     worker: tuple[str, ...]
-    host: bubblewrap.Host | None
+    walls: Walls | None
     groups: cgroups.Groups
     count_processes: bool
+    disks: SizedDisks
     toolchains: Path | None = None
     """Where the SDKs of agents are on the host."""
+    networks: network.Networks = field(default_factory=network.Networks)
 
     def furnish(self, place: Place, plan: SandboxPlan) -> None:
         """Make the place and put there what its worker is to know. Raises `RuntimeFailedError`."""
         try:
             self._make(place, plan.limits)
-            place.label.write_text(plan.project)
+            place.write_secret(place.label, plan.project)
             place.write_secret(place.task, plan.spec.to_json())
             place.write_secret(place.joiner, plan.joiner)
             if plan.previous:
                 place.write_secret(place.offer, plan.previous.model_dump_json())
-        except OSError as error:
+        except (OSError, NoUserError) as error:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
+
+    async def refurnish(self, place: Place, plan: SandboxPlan) -> None:
+        """Prepare the file system of a sandbox for its recovery, and furnish it. Raises `RuntimeFailedError`."""
+        try:
+            await self.disks.mend(place.folder)
+        except OSError as error:
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no disk for {plan.unit}: {error}") from error
+        await asyncio.to_thread(self.furnish, place, plan)
 
     def furnish_warm(self, place: Place, plan: WarmPlan) -> None:
         """Make the place of a worker that is to wait. Raises `RuntimeFailedError`."""
         try:
             self._make(place, plan.limits)
             warming.make(place)
-        except OSError as error:
+        except (OSError, NoUserError) as error:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
 
     def cold_start(self, place: Place, plan: SandboxPlan) -> Start:
         """Of a worker that begins at once."""
-        return Start(plan.limits, self.variables(place, plan))
+        return Start(plan.limits, self.variables(place, plan), self._network(plan), nested=plan.user_namespaces)
 
     def warm_start(self, place: Place, plan: WarmPlan) -> Start:
         """Of a worker that waits to be told what it is."""
-        return Start(plan.limits, self.common(place), ("--warm",))
+        policy = self.networks.policy(plan.profile)
+        return Start(plan.limits, self.common(place), policy, ("--warm",), nested=plan.user_namespaces)
 
     def recovery(self, place: Place, plan: SandboxPlan) -> Start:
         """Of a worker that says what the last one could not."""
-        return Start(plan.limits, self.variables(place, plan, lost=_last_status(place)), ("--recover",))
+        variables = self.variables(place, plan, lost=_last_status(place))
+        return Start(plan.limits, variables, self._network(plan), ("--recover",), nested=plan.user_namespaces)
 
     def common(self, place: Place) -> dict[str, str]:
         """The environment of whatever runs there; the worker's own is more."""
@@ -84,10 +112,12 @@ class Starting:
         seen = self._seen(place)
         return Entry(
             worker=worker,
-            namespaced=self.host is not None,
+            namespaced=self.walls is not None,
             groups=self.groups.of(place.name),
             root=seen.place,
             variables=self.common(place),
+            user=place.user if self.walls else None,
+            filter=self.walls.filter(nested=False).hex() if self.walls else "",
         )
 
     def variables(self, place: Place, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
@@ -104,31 +134,65 @@ class Starting:
             count_processes=self.count_processes,
         )
         command = shim.limiting_processes(own, [*self.worker, *start.words])
-        if self.host:
-            command = bubblewrap.argv(self.host, place, groups=self._memory_group(place), info=3, command=command)
-        return shim.argv(run, place.work, own, self.groups.of(place.name), command)
+        gate = network.GATE if self.forwards(start.network) else None
+        if self.walls:
+            shim.make_pipe(run)
+            memory = self._memory_group(place)
+            command = self.walls.command(
+                place, run, groups=memory, info=3, gate=gate, command=command, nested=start.nested
+            )
+        forwarder = None if gate is None else network.FORWARDER
+        groups, piped = self.groups.of(place.name), self.walls is not None
+        return shim.argv(run, place.work, own, groups, command, piped=piped, forwarder=forwarder)
+
+    async def spawn_and_claim(self, place: Place, run: Run, start: Start) -> None:
+        """Start the shim of one run, and return when one has claimed the run. Raises `RuntimeFailedError`."""
+        pid = await asyncio.to_thread(self.spawn, place, run, start)
+        deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
+        while shim.read_claim(run) is None:
+            # A child that has ended without a claim, or that lost the claim to another, is not waited for.
+            if processes.reap(pid) or asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(_LOOK_AGAIN)
+        if not run.claim.exists():
+            raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
 
     def spawn(self, place: Place, run: Run, start: Start) -> int:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
-        line = self.line(place, run, start)
         try:
+            if self.forwards(start.network):
+                network.prepare(place, run, start.network)
+            else:
+                _log.warning("a sandbox shares this host's network", sandbox=place.name)
+            line = self.line(place, run, start)
             return os.posix_spawn(
                 line[0], line, start.variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
 
+    def forwards(self, policy: NetworkPolicy) -> bool:
+        """Whether a sandbox with this policy has a network namespace, with a forwarder."""
+        return self.walls is not None and policy.mode != "host"
+
+    def _network(self, plan: SandboxPlan) -> NetworkPolicy:
+        return self.networks.policy(plan.spec.profile, plan.nats_url)
+
     def _seen(self, place: Place) -> environment.Paths:
-        return environment.paths(place, inside=self.host is not None)
+        return environment.paths(place, inside=self.walls is not None)
 
     def _make(self, place: Place, allowed: Limits) -> None:
+        self.disks.attach(place.folder)  # first: the directories are made in it, and belong to the sandbox's uid there
         place.make()
         bubblewrap.write_accounts(place)
+        # A worker that an older version started beforehand would lose its files to the new uid.
+        if self.walls and not (place.warm.exists() and place.user is None):
+            self.walls.own(place)
         self.groups.make(place.name, limits.for_group(allowed))
 
     def _toolchains(self) -> dict[str, str]:
         """Where the worker finds them."""
-        seen = bubblewrap.TOOLCHAINS if self.host else self.toolchains
+        seen = bubblewrap.TOOLCHAINS if self.walls else self.toolchains
         return {"SANDHERD_TOOLCHAINS": str(seen)} if self.toolchains and seen else {}
 
     def _memory_group(self, place: Place) -> Path | None:

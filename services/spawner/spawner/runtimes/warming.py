@@ -29,6 +29,8 @@ def make(place: Place) -> None:
     """The pipe, and the mark that it waits. Raises `OSError`."""
     with suppress(FileExistsError):
         os.mkfifo(place.begin, _MODE)
+        if (uid := place.user) is not None:
+            os.chown(place.begin, uid, uid, follow_symlinks=False)
     place.warm.touch()
 
 

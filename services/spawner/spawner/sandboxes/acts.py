@@ -12,6 +12,7 @@ from spawner.sandboxes import decisions
 from spawner.sandboxes.credentials import Mint
 from spawner.sandboxes.facts import Facts, Rules
 from spawner.sandboxes.leading import Leading
+from spawner.sandboxes.pinned_secrets import with_pinned_secrets
 from spawner.sandboxes.planning import Plans
 from spawner.sandboxes.record import SandboxRecord
 from spawner.sandboxes.runtimes import Runtimes
@@ -34,6 +35,10 @@ class Acts:
     async def spawn(self, held: Held[SandboxRecord], task: TaskRecord | None, begun: datetime) -> datetime | None:
         """Have it made. What can't be made now is tried again until the time for it is up; returns when."""
         live = self.leading.live
+        try:
+            held = await with_pinned_secrets(self.leading, held, task)
+        except RuntimeFailedError as error:
+            return await self._not_made(held, error, begun)
         plan = self.plans.make(held, task, self.minter, live.now())
         try:
             await self.runtimes.ask(held.record, lambda runtime: runtime.create(plan))

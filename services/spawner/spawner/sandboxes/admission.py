@@ -17,7 +17,7 @@ from nats.js.api import RawStreamMsg
 
 from sandherd.bus.connection import Bus
 from spawner.live import Live
-from spawner.records.store import StoreUnavailableError
+from spawner.records.unavailable import StoreUnavailableError
 from spawner.sandboxes.record import SandboxRecord
 
 Lacking = Callable[[str, str], str | None]

@@ -6,21 +6,25 @@ from typing import Final
 from sandherd.contracts.commands import CreateSandbox
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.lifecycle import SandboxExtended, SandboxRequested
+from sandherd.contracts.names import JOINER_SUFFIX, SANDBOX_PREFIX, UnsafeNameError, safe_sandbox
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 from sandherd.telemetry.traceparents import begun_with
 from spawner.resolving import Menu, Refusal, Resolved, expiry
 from spawner.sandboxes.decisions import joiner_end
 from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks.secrets import forgotten_alone
 
-PREFIX: Final = "sbx-"
 _FROZEN_OR_NEARLY: Final = frozenset({SandboxState.RUNNING, SandboxState.PAUSED})
 
 
 def name_refusal(sandbox: str) -> Refusal | None:
     """Why no sandbox may be called so, or None."""
-    if sandbox.startswith(PREFIX) and len(sandbox) > len(PREFIX):
-        return None
-    return Refusal(f"a sandbox's name begins with {PREFIX!r}; this is {sandbox!r}", "sandbox")
+    try:
+        safe_sandbox(sandbox)
+    except UnsafeNameError:
+        rule = f"begins with {SANDBOX_PREFIX!r} and does not end with {JOINER_SUFFIX!r}"
+        return Refusal(f"a sandbox's name {rule}; this is {sandbox!r}", "sandbox")
+    return None
 
 
 def requested_alone(
@@ -58,6 +62,8 @@ def requested_alone(
 def same_sandbox(record: SandboxRecord, command: Envelope[CreateSandbox], resolved: Resolved) -> bool:
     """Whether the command asks for what the record already is."""
     asked = command.data.spec.model_copy(update={"env": dict(resolved.env)})
+    if record.ended and asked.secret_env:  # its secrets are forgotten: the rest has to be the same
+        asked = forgotten_alone(asked)
     return record.spec == asked and record.requested_by == command.data.requested_by
 
 

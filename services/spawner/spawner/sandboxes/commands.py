@@ -63,6 +63,8 @@ class SandboxCommands:
         resolved = (
             project_refusal(command.project) or asking.name_refusal(asked.sandbox) or resolve(asked.spec, self._menu)
         )
+        if not isinstance(resolved, Refusal) and asked.spec.secrets:
+            resolved = await self._live.secrets.refusal(command.project, asked.spec.secrets) or resolved
         if isinstance(resolved, Refusal):
             return await self._refuse(command, resolved, delivery)
         record = asking.requested_alone(command, resolved, self._menu, self._live.now(), new_traceparent())

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from sandherd.bus.service import Asked
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import AskCredential, CredentialGrant
 from sandherd.contracts.states import SANDBOX_ENDING
 from sandherd.telemetry import logs
@@ -20,8 +21,11 @@ _log: Final = logs.get("credentials")
 class Mint(Protocol):
     """Makes credentials (`sandherd.bus.identity.Minter`)."""
 
-    def mint_joiner(self, project: str, sandbox: str, life: float) -> str:
+    def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
         """The text of a credentials file."""
+
+    def joiner_key(self, project: str, sandbox: str, serial: int) -> str:
+        """The public key of every joiner's credential with this serial number."""
 
     def mint_worker(self, project: str, sandbox: str, public_key: str, life: float) -> tuple[str, datetime]:
         """A token, and when it expires."""
@@ -81,7 +85,8 @@ class Credentials:
         until = decisions.joiner_end(sandbox.expires_at)
         if until is None or sandbox.joiner_until is None or until <= sandbox.joiner_until:
             return None
-        return self._minter.mint_joiner(sandbox.project, sandbox.sandbox, (until - now).total_seconds())
+        life = (until - now).total_seconds()
+        return self._minter.mint_joiner(sandbox.project, sandbox.sandbox, life, sandbox.joiner_serial)
 
 
 def may_start(sandbox: SandboxRecord, task: TaskRecord | None) -> bool:
@@ -97,6 +102,8 @@ def refusal(record: SandboxRecord, fence: int, asked_with: int) -> str | None:
     """Why this sandbox gets no credential, or None if it does."""
     if record.ended and not record.unsaid:
         return f"the sandbox has ended ({record.reason or record.state})"
+    if ErrorType.FLOODING in {record.error_type, record.reason}:
+        return f"the sandbox is cut off ({record.error or record.reason})"
     if asked_with != fence:
         return "this is an older attempt"
     return None

@@ -1,7 +1,7 @@
 """What becomes of a sandbox, as pure functions: a record and a fact in, the next record out."""
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from sandherd.contracts.commands import PauseSandbox
 from sandherd.contracts.events.lifecycle import (
@@ -146,14 +146,17 @@ def recovering(record: SandboxRecord, now: datetime) -> SandboxRecord:
 def terminated(record: SandboxRecord, *, unsaid: bool, now: datetime) -> SandboxRecord:
     """It is gone, with all its processes. If that was known, what it could not say then may be said now."""
     if record.ended:
-        return record.model_copy(update={"unsaid": unsaid, "keys": ()})
+        changed = record.model_copy(update={"unsaid": unsaid, **_nothing_good(record)})
+        return changed if unsaid else changed.forgetting()
     reason = record.reason or "ended"
-    moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, keys=())
+    moved = record.entering(SandboxState.TERMINATED, ended_at=now, unsaid=unsaid, **_nothing_good(record))
     lived = max(0.0, (now - record.requested_at).total_seconds())
     said = SandboxTerminated(
         runtime=record.runtime, reason=reason, lived_seconds=lived, exit_code=record.exit_code, unsaid=unsaid
     )
-    return moved.saying(now, said)
+    done = moved.saying(now, said)
+    # A recovery needs them once more, to redact what its predecessor could not say.
+    return done if unsaid else done.forgetting()
 
 
 def tried_again(record: SandboxRecord) -> SandboxRecord:
@@ -174,9 +177,19 @@ def lies_in_vain(record: SandboxRecord) -> bool:
 def failed(record: SandboxRecord, error: str, error_type: str, now: datetime) -> SandboxRecord:
     """It could not be made, or is lost."""
     moved = record.entering(
-        SandboxState.FAILED, ended_at=now, error=error, error_type=error_type, reason=error_type, keys=()
+        SandboxState.FAILED,
+        ended_at=now,
+        error=error,
+        error_type=error_type,
+        reason=error_type,
+        **_nothing_good(record),
     )
-    return moved.saying(now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type))
+    return moved.saying(now, SandboxFailed(runtime=record.runtime, error=error, error_type=error_type)).forgetting()
+
+
+def _nothing_good(record: SandboxRecord) -> dict[str, Any]:
+    """What changes when every credential of a sandbox has been revoked."""
+    return {"keys": (), "joiner_serial": record.joiner_serial + 1}
 
 
 def granted(record: SandboxRecord, key: WorkerKey, now: datetime) -> SandboxRecord:

@@ -14,7 +14,7 @@ from sandherd.bus.together import end
 from sandherd.contracts.requests import SandboxView
 from sandherd.telemetry import logs
 from spawner.live import Live
-from spawner.records.store import StoreUnavailableError
+from spawner.records.unavailable import StoreUnavailableError
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.sandboxes.leading import HeldLease
 from spawner.sandboxes.steps import Steps

@@ -107,13 +107,18 @@ def _while_stopping(facts: Facts, rules: Rules) -> Step:
         return EndTask(_because(sandbox), error_type(sandbox))
     if not sandbox.stopped:
         return Stop()
-    if seen is None or seen.runs == 0 or (seen.end and seen.end.gone):
+    if seen is None or seen.runs == 0 or (seen.end and seen.end.gone) or _is_cut_off(sandbox):
         return Finish(unsaid=False)
     if seen.alive:
         return _while_recovering(facts, rules)
     if seen.end is None or not (seen.end.drained or seen.end.never_spoke):
         return _recovery(facts, rules) or Finish(unsaid=True)
     return Finish(unsaid=False)
+
+
+def _is_cut_off(sandbox: SandboxRecord) -> bool:
+    """Whether it flooded the broker: it gets no credential any more, so what it has not published stays so."""
+    return ErrorType.FLOODING in {sandbox.error_type, sandbox.reason}
 
 
 def _while_recovering(facts: Facts, rules: Rules) -> Step:

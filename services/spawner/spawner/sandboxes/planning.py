@@ -18,6 +18,7 @@ from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 _MIB: Final = 1024 * 1024
+_GONE: Final = "its secrets are not stored (a backup was restored that has none): retry it with its secrets"
 _JOINER_LONGER: Final = 3600.0
 """How much longer than the oldest sandbox a joiner's credential lives: to recover what one has left."""
 
@@ -61,6 +62,8 @@ class Plans:
         spec = sandbox.spec or (task.spec if task else None)
         if spec is None:
             raise RuntimeFailedError(RuntimeFault.REFUSED, f"the task of {sandbox.sandbox} is gone")
+        if _lacks_secrets(sandbox) or (task is not None and _lacks_secrets(task)):
+            raise RuntimeFailedError(RuntimeFault.REFUSED, _GONE)
         return SandboxPlan(
             project=sandbox.project,
             sandbox=sandbox.sandbox,
@@ -68,12 +71,15 @@ class Plans:
             task=sandbox.task,
             attempt=sandbox.attempt,
             fence=sandbox.fence_of(held.revision),
-            spec=self._with_own(spec, exporting.variables(self.collector, sandbox)),
+            spec=self._with_own(with_named_values(spec, sandbox.values), exporting.variables(self.collector, sandbox)),
             limits=sandbox.limits,
             mounts=self._profile(spec).mounts,
+            user_namespaces=self._profile(spec).user_namespaces,
             previous=sandbox.previous,
             max_work_bytes=self.max_work_bytes,
-            joiner=minter.mint_joiner(sandbox.project, sandbox.sandbox, self._joiner_life(sandbox, now)),
+            joiner=minter.mint_joiner(
+                sandbox.project, sandbox.sandbox, self.joiner_seconds(sandbox, now), sandbox.joiner_serial
+            ),
             nats_url=self.nats_url,
             heartbeat_interval=self.heartbeat_interval,
             stop_grace=self.stop_grace,
@@ -94,12 +100,25 @@ class Plans:
             update={"env": {**plain, **given, **spec.env}, "secret_env": frozenset({*spec.secret_env, *given})}
         )
 
-    def _joiner_life(self, sandbox: SandboxRecord, now: datetime) -> float:
+    def joiner_seconds(self, sandbox: SandboxRecord, now: datetime) -> float:
         """As long as the sandbox may live, and a while to recover it; that while also for one whose time is over."""
         until = joiner_end(sandbox.expires_at)
         if until is None:
             return self.joiner_life
         return max(JOINER_MARGIN, until - now).total_seconds()
+
+
+def with_named_values(spec: SandboxSpec, values: Mapping[str, str]) -> SandboxSpec:
+    """The spec with values of named secrets instead of their names."""
+    if not spec.secrets:
+        return spec
+    given = {"env": {**spec.env, **values}, "secret_env": frozenset({*spec.secret_env, *values}), "secrets": {}}
+    return spec.model_copy(update=given)
+
+
+def _lacks_secrets(record: SandboxRecord | TaskRecord) -> bool:
+    """Whether it has secrets that can't be read any more, and still needs them."""
+    return record.sealed is not None and record.secret_part() is None and not record.ended
 
 
 def _agent_span(sandbox: SandboxRecord) -> str | None:

@@ -1,8 +1,9 @@
 """A sandbox as it is kept in the bucket `sandboxes`."""
 
+import json
 from typing import Any, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from sandherd.contracts.commands import Limits, SandboxSpec
 from sandherd.contracts.names import SafeName
@@ -10,6 +11,7 @@ from sandherd.contracts.offers import Previous
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, checked
 from spawner.records.record import Record
+from spawner.tasks.secrets import forgotten_alone, has_secrets
 
 
 class WorkerKey(BaseModel):
@@ -49,6 +51,8 @@ class SandboxRecord(Record):
     """Whether its runtime may have been asked to freeze it: then it is asked to let it go on, whatever it had done."""
     joiner_until: AwareDatetime | None = None
     """How long the joiner's credentials file is good that it was given first."""
+    joiner_serial: int = 0
+    """Of its joiner's credential. Each end revokes the one before: a recovery after that is given the next."""
     led_by: int = 0
     """The fencing token of the keeper that wrote it last: one with an older token may not write it any more."""
     state: SandboxState = SandboxState.REQUESTED
@@ -71,6 +75,9 @@ class SandboxRecord(Record):
     unsaid: bool = False
     """Whether it ended with something in its spool that could not be said."""
     keys: tuple[WorkerKey, ...] = ()
+    values: dict[str, str] = Field(default_factory=dict)
+    """Values of the named secrets that its spec references, by variable, as they were when it was made. Stored
+    encrypted."""
 
     @property
     def name(self) -> str:
@@ -109,6 +116,30 @@ class SandboxRecord(Record):
         """The record in another state. Raises `TransitionRefusedError` if the table does not allow it."""
         checked(self.state, state)
         return self.model_copy(update={"state": state, **changes})
+
+    def secret_part(self) -> str | None:
+        """Its spec, if it has one of its own with secrets in it; with values of named secrets, both in one object."""
+        spec = self.spec if self.spec and has_secrets(self.spec) else None
+        if self.values:
+            whole = {"values": self.values, "spec": spec and spec.model_dump(mode="json", exclude_defaults=True)}
+            return json.dumps(whole)
+        return spec.model_dump_json(exclude_defaults=True) if spec else None
+
+    def without_secret_part(self) -> Self:
+        """The same as when its secrets are forgotten, but for what it has sealed."""
+        return self.forgetting().model_copy(update={"sealed": self.sealed})
+
+    def with_secret_part(self, text: str) -> Self:
+        """With what was sealed."""
+        found = json.loads(text)
+        values, spec = (found["values"], found["spec"]) if "values" in found else ({}, found)
+        whole = SandboxSpec.model_validate_json(json.dumps(spec)) if spec else self.spec
+        return self.model_copy(update={"spec": whole, "values": values})
+
+    def forgetting(self) -> Self:
+        """The record of a sandbox that has ended and is not started again: no secrets are needed any more."""
+        spec = forgotten_alone(self.spec) if self.spec and has_secrets(self.spec) else self.spec
+        return self.model_copy(update={"spec": spec, "sealed": None, "values": {}})
 
     def view(self) -> SandboxView:
         """The sandbox as it is shown."""

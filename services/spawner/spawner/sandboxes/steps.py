@@ -77,7 +77,7 @@ def make_steps(
         live=live,
         runtimes=asked,
         acts=Acts(leading, asked, minter, plans, rules),
-        verdicts=Verdicts(leading, revoker),
+        verdicts=Verdicts(leading, revoker, minter, plans),
         rules=rules,
         settled=settled,
         since=live.now(),

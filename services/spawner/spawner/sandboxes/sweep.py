@@ -27,6 +27,8 @@ class Findings:
     old_tasks: frozenset[str]
     old_sandboxes: frozenset[str]
     """Records that have been kept long enough, by key."""
+    expired_secrets: frozenset[str] = frozenset()
+    """Tasks whose secrets were stored for a retry long enough, by key."""
 
 
 def look_over(
@@ -71,6 +73,9 @@ def look_over(
             key
             for key, known in sandboxes.items()
             if known.view.state in SANDBOX_ENDED and _old(known.view.ended_at, known, now, keep) and key not in needed
+        ),
+        expired_secrets=frozenset(
+            key for key, known in tasks.items() if known.view.secrets_until and known.view.secrets_until <= now
         ),
     )
 

@@ -17,6 +17,7 @@ from spawner.sandboxes.looking import look_at_all
 from spawner.sandboxes.measuring import Measures
 from spawner.sandboxes.orphans import Ward
 from spawner.sandboxes.sweep import Findings, look_over, unsaid
+from spawner.sandboxes.unneeded_keys import UnneededKeys
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
 
@@ -45,6 +46,7 @@ class Sweeper:
         self._kept = kept
         self._runtimes = runtimes
         self._measures = measures
+        self._keys = UnneededKeys(live)
 
     async def run(self, interval: float, keep: float) -> None:
         """Sweep until cancelled; the records must be known before the first pass, or all would look like orphans."""
@@ -78,6 +80,7 @@ class Sweeper:
             partial(self._publish, *unsaid(tasks, sandboxes)),
             partial(self._fail_strays, findings, now),
             partial(self._ward.tend, findings.orphans, there.units, now),
+            partial(self._forget_secrets, findings, now),
             partial(self._purge, findings),
             partial(self._kept.tend, there.kept, now),
         ):
@@ -108,6 +111,11 @@ class Sweeper:
             if task is None or await self._live.sandboxes.load(f"{task.record.project}.{task.record.sandbox}"):
                 continue
             await self._live.change_task(key, _without_sandbox(task.record.sandbox, now))
+
+    async def _forget_secrets(self, findings: Findings, now: datetime) -> None:
+        for key in findings.expired_secrets:
+            await self._live.change_task(key, lambda record: of_task.secrets_expired(record, now))
+        await self._keys.erase()
 
     async def _purge(self, findings: Findings) -> None:
         for key in findings.old_tasks:

@@ -1,16 +1,17 @@
 """What is written of a sandbox and its task, each time over what the decision was made from."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sandherd.contracts.failures import ErrorType
 from sandherd.telemetry import logs
 from spawner.records.store import Held
 from spawner.sandboxes import decisions
-from spawner.sandboxes.credentials import Revoke
+from spawner.sandboxes.credentials import Mint, Revoke
 from spawner.sandboxes.leading import Leading
 from spawner.sandboxes.moves import BeginStop, EndTask, Fail
+from spawner.sandboxes.planning import Plans
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
@@ -24,6 +25,8 @@ class Verdicts:
 
     leading: Leading
     revoker: Revoke
+    minter: Mint
+    plans: Plans
 
     async def begin_stop(self, held: Held[SandboxRecord], step: BeginStop, now: datetime) -> None:
         """It is to be ended, and why."""
@@ -64,5 +67,10 @@ class Verdicts:
     async def _revoke(self, sandbox: SandboxRecord, now: datetime) -> None:
         self.leading.check()
         good = {key.public_key: key.expires_at for key in sandbox.keys if key.expires_at > now}
-        if good:
-            await self.revoker.revoke(good, now)
+        joiner = self.minter.joiner_key(sandbox.project, sandbox.sandbox, sandbox.joiner_serial)
+        await self.revoker.revoke(good | {joiner: self._joiner_end(sandbox, now)}, now)
+
+    def _joiner_end(self, sandbox: SandboxRecord, now: datetime) -> datetime:
+        """Not before any that was made for it expires, also where its time to live was changed meanwhile."""
+        latest = now + timedelta(seconds=self.plans.joiner_seconds(sandbox, now) + 1)
+        return max(latest, sandbox.joiner_until or latest)

@@ -15,7 +15,7 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs, spans
 from sandherd.telemetry.traces import span
 from spawner.live import Live
-from spawner.records.store import StoreUnavailableError
+from spawner.records.unavailable import StoreUnavailableError
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task

@@ -1,7 +1,9 @@
 """What is asked about tasks durably: take one, call one off, try one again."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from nacl.public import PrivateKey
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.consuming import DONE, Dead, Delivery, Outcome, Retry
@@ -13,8 +15,10 @@ from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live import Live
 from spawner.refusing import may_come, refusal_event, unknown
 from spawner.resolving import Menu, Refusal
+from spawner.sealed_commands import retry_values
 from spawner.tasks import decisions as of_task
 from spawner.tasks.dependencies import Waiting, absent, circle
+from spawner.tasks.record import TaskRecord
 from spawner.tasks.resuming import resume_refusal
 from spawner.tasks.retry import asked_again, retry_refusal
 from spawner.tasks.terms import Terms, terms_of
@@ -23,7 +27,9 @@ from spawner.tasks.terms import Terms, terms_of
 class TaskCommands:
     """Obeys the commands about tasks. A refusal is an event: a dead letter would be read by operators alone."""
 
-    def __init__(self, bus: Bus, live: Live, menu: Menu) -> None:
+    def __init__(self, bus: Bus, live: Live, menu: Menu, sealing: PrivateKey) -> None:
+        """`sealing` opens values of secrets that clients have sealed."""
+        self._sealing = sealing
         self._bus = bus
         self._live = live
         self._menu = menu
@@ -47,6 +53,10 @@ class TaskCommands:
             return await self._reject_new(command, submit, terms, delivery)
         if submit.spec.resume is not None:
             refused = await resume_refusal(self._live, command.project, submit.spec.resume)
+            if refused:
+                return await self._reject_new(command, submit, refused, delivery)
+        if submit.spec.secrets:
+            refused = await self._live.secrets.refusal(command.project, submit.spec.secrets)
             if refused:
                 return await self._reject_new(command, submit, refused, delivery)
         if submit.spec.depends_on:
@@ -117,10 +127,22 @@ class TaskCommands:
         held = await self._live.tasks.load(key)
         if held is None:
             return unknown("task", retry.task, delivery)
-        lacking = await self._lacking(command.project, held.record.spec.depends_on)
-        refused = retry_refusal(held.record) or (absent(lacking, command.project) if lacking else None)
-        if held.record.retried_by == command.id.hex or refused is None:
-            now = self._live.now()
-            await self._live.change_task(key, lambda record: asked_again(record, command, now))
+        if held.record.retried_by == command.id.hex:
+            await self._live.tasks.flush(held)
             return DONE
-        return await self._reject(command, retry.task, refused, delivery)
+        given = retry_values(retry, held.record.spec, self._sealing)
+        if isinstance(given, Refusal):
+            return await self._reject(command, retry.task, given, delivery)
+        refused = await self._retry_refusal(held.record, given)
+        if refused:
+            return await self._reject(command, retry.task, refused, delivery)
+        now = self._live.now()
+        await self._live.change_task(key, lambda record: asked_again(record, command, now, given))
+        return DONE
+
+    async def _retry_refusal(self, record: TaskRecord, given: Mapping[str, str]) -> Refusal | None:
+        lacking = await self._lacking(record.project, record.spec.depends_on)
+        refused = retry_refusal(record, self._live.now(), given)
+        if refused is None and lacking:
+            return absent(lacking, record.project)
+        return refused or await self._live.secrets.refusal(record.project, record.spec.secrets)

@@ -44,6 +44,7 @@ def submitted(command: Envelope[SubmitTask], at: datetime, trace: str, terms: Te
         limits=terms.limits,
         max_attempts=terms.max_attempts,
         attempt_seconds=terms.attempt_seconds,
+        keep_secrets=terms.keep_secrets,
         submitted_by=task.submitted_by,
         submitted_at=at,
     )
@@ -127,7 +128,7 @@ def failed(
         TaskState.FAILED, ended_at=now, error=error, error_type=error_type, result=result or record.result
     )
     said = TaskFailed(attempt=record.attempt, sandbox=record.sandbox, error=error, error_type=error_type)
-    return moved.saying(now, said).forgetting()
+    return moved.saying(now, said).unfinished(now)
 
 
 def left(record: TaskRecord, sandbox: str, what: Mapping[str, ArtifactRef | KeptSession]) -> TaskRecord:
@@ -155,7 +156,12 @@ def cancelled(record: TaskRecord, command: CancelTask, now: datetime) -> TaskRec
     said = TaskCancelled(
         attempt=record.attempt, sandbox=record.sandbox, reason=command.reason, cancelled_by=command.cancelled_by
     )
-    return moved.saying(now, said).forgetting()
+    return moved.saying(now, said).unfinished(now)
+
+
+def secrets_expired(record: TaskRecord, now: datetime) -> TaskRecord:
+    """The secrets that were stored for a retry are erased, or nothing changes."""
+    return record if record.secrets_until is None or now < record.secrets_until else record.without_secrets()
 
 
 def result_of(outcome: Outcome) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sandherd.contracts.offers import KeptSession, Previous
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TASK_ENDED, TaskState, checked
 from spawner.records.record import Record
-from spawner.tasks.secrets import forgotten, hidden
+from spawner.tasks.secrets import fields_with_secrets, forgotten, has_secrets, hidden
 
 _FREE: Final[tuple[str, ...]] = ("task", "error", "reason", "result")
 """The members of a task's events in which anything may stand; in the others stand names and words of ours."""
@@ -25,6 +25,8 @@ class TaskFacts(TaskView):
 
     limit_at: AwareDatetime | None = None
     """When the first of its limits of time is over."""
+    named_secrets: frozenset[str] = frozenset()
+    """The named secrets that its spec references."""
     left: SafeName | None = None
     """The sandbox of the attempt before."""
 
@@ -70,6 +72,13 @@ class TaskRecord(Record):
     error: str | None = None
     error_type: str | None = None
     result: dict[str, Any] = Field(default_factory=dict)
+    keep_secrets: float = 0
+    """How many seconds its secrets are stored after it failed or was cancelled; as set at submission."""
+    secrets_until: AwareDatetime | None = None
+    """Of a task that failed or was cancelled: until when its secrets are stored, so that it can be retried."""
+    erased: tuple[str, ...] | None = None
+    """Fields of the spec that were damaged by erasing secrets. None: not recorded, as by version 0.1, which erased the
+    files of every task that had ended; or there was no reason to erase any."""
 
     @property
     def name(self) -> str:
@@ -99,13 +108,46 @@ class TaskRecord(Record):
         """The record with these events to be published, without the task's secrets."""
         return super().saying(now, *(self._without_secrets(data) for data in said))
 
+    def secret_part(self) -> str | None:
+        """Its whole spec, if there are secrets in it: a secret may stand in its text as well."""
+        return self.spec.model_dump_json(exclude_defaults=True) if has_secrets(self.spec) else None
+
+    def without_secret_part(self) -> Self:
+        """The same as when its secrets are forgotten, but for what it has sealed."""
+        damaged = {*fields_with_secrets(self.spec), *(["files"] if self.spec.files else [])}
+        retained = {"sealed": self.sealed, "secrets_until": self.secrets_until, "erased": tuple(sorted(damaged))}
+        return self.forgetting().model_copy(update=retained)
+
+    def with_secret_part(self, text: str) -> Self:
+        """With the spec that was sealed."""
+        return self.model_copy(update={"spec": TaskSpec.model_validate_json(text), "erased": None})
+
+    def unfinished(self, now: datetime) -> Self:
+        """The record of a task that failed or was cancelled: its spec is stored for a retry, secrets for a while."""
+        if not self.keep_secrets or not has_secrets(self.spec):
+            return self.without_secrets()
+        return self.model_copy(
+            update={
+                "error": hidden(self.error, self.spec),
+                "result": hidden(self.result, self.spec),
+                "secrets_until": now + timedelta(seconds=self.keep_secrets),
+            }
+        )
+
+    def without_secrets(self) -> Self:
+        """The record of a task that failed or was cancelled, when its secrets are erased; its files are retained."""
+        damaged = self.erased or fields_with_secrets(self.spec)
+        return self.forgetting().model_copy(update={"spec": forgotten(self.spec, with_files=True), "erased": damaged})
+
     def forgetting(self) -> Self:
-        """The record of a task that has ended, once its end is said: neither secrets nor files are needed any more."""
+        """The record of a task that is completed: neither secrets nor files are needed any more."""
         return self.model_copy(
             update={
                 "spec": forgotten(self.spec),
                 "error": hidden(self.error, self.spec),
                 "result": hidden(self.result, self.spec),
+                "sealed": None,
+                "secrets_until": None,
             }
         )
 
@@ -129,6 +171,7 @@ class TaskRecord(Record):
         limits = self.limits_over()
         return TaskFacts(
             limit_at=limits[0][0] if limits else None,
+            named_secrets=frozenset(self.spec.secrets.values()),
             left=self.previous.sandbox if self.previous else None,
             project=self.project,
             task=self.task,
@@ -149,6 +192,8 @@ class TaskRecord(Record):
             max_attempts=self.max_attempts,
             not_before=self.not_before,
             profile=self.spec.profile,
+            secrets_until=self.secrets_until,
+            secret_env=sorted(self.spec.secret_env),
             result=self.result if whole else {name: _short(value) for name, value in self.result.items()},
         )
 

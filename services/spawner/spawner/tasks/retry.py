@@ -1,6 +1,7 @@
 """Trying a task again: after a failure that may pass, by itself and later each time; or because somebody asks."""
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,12 +10,14 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.lifecycle import TaskRetryScheduled
 from sandherd.contracts.failures import ErrorType, is_transient
 from sandherd.contracts.offers import Previous
+from sandherd.contracts.specs import TaskSpec
 from sandherd.contracts.states import TaskState
 from spawner.resolving import Refusal
 from spawner.tasks.record import TaskRecord
-from spawner.tasks.secrets import hidden
+from spawner.tasks.secrets import has_secrets, hidden
 
 _LARGEST_POWER: Final = 40
+_NOTHING: Final[Mapping[str, str]] = {}
 _ALWAYS_FINAL: Final = frozenset({ErrorType.TASK_TIMED_OUT, ErrorType.DEPENDENCY_FAILED, ErrorType.CANCELLED})
 """What another attempt could never mend, whatever the task wishes."""
 
@@ -43,27 +46,63 @@ def tried_again(record: TaskRecord, error: str, error_type: str, now: datetime) 
     return _anew(failed, now + timedelta(seconds=rest), now)
 
 
-def retry_refusal(record: TaskRecord) -> Refusal | None:
-    """Why a person can't have this task tried again, or None."""
+def retry_refusal(record: TaskRecord, now: datetime, given: Mapping[str, str] = _NOTHING) -> Refusal | None:
+    """Why a person can't have this task tried again, or None. `given` are new values of its secret variables."""
     if record.state not in {TaskState.FAILED, TaskState.CANCELLED}:
         return Refusal(f"{record.task} is {record.state}: only a failed or cancelled task is tried again", "task")
-    if record.spec.secret_env or record.spec.files:
-        return Refusal(
-            f"the secrets and files of {record.task} were forgotten when it ended: submit it anew, under another name",
-            "task",
-        )
+    unknown = sorted(given.keys() - record.spec.secret_env)
+    if unknown:
+        return Refusal(f"{record.task} has no secret variable {unknown[0]}", "spec.secret_env")
+    lacking = sorted(record.spec.secret_env - given.keys())
+    if lacking and not _are_stored(record, now):
+        names = ", ".join(lacking)
+        return Refusal(f"the secrets of {record.task} are not stored any more: give {names} again", "spec.secret_env")
+    damaged = _damaged(record)
+    if damaged:
+        return Refusal(_damage(record, damaged), f"spec.{damaged[0]}")
     return None
 
 
-def asked_again(record: TaskRecord, command: Envelope[RetryTask], now: datetime) -> TaskRecord:
-    """The next attempt waits, because somebody asked for it. The same command again changes nothing."""
-    if record.retried_by == command.id.hex or retry_refusal(record):
+def _damage(record: TaskRecord, fields: tuple[str, ...]) -> str:
+    why = "contained a value of a secret" if record.erased else "were not stored"
+    return f"{', '.join(fields)} of {record.task} {why}, and can't be used again: submit it under another name"
+
+
+def _are_stored(record: TaskRecord, now: datetime) -> bool:
+    return has_secrets(record.spec) and record.secrets_until is not None and now < record.secrets_until
+
+
+def _damaged(record: TaskRecord) -> tuple[str, ...]:
+    """The fields of its spec that can't be used again."""
+    if has_secrets(record.spec):
+        return ()
+    if record.erased is None:
+        return ("files",) if record.spec.files else ()
+    return record.erased
+
+
+def with_values(spec: TaskSpec, given: Mapping[str, str]) -> TaskSpec:
+    """The spec with new values of its secret variables. Raises `ValueError` for values that break the contract."""
+    if not given:
+        return spec
+    return TaskSpec.model_validate({**spec.model_dump(), "env": {**spec.env, **given}})
+
+
+def asked_again(
+    record: TaskRecord, command: Envelope[RetryTask], now: datetime, given: Mapping[str, str] = _NOTHING
+) -> TaskRecord:
+    """The next attempt waits, because somebody asked for it. The same command again changes nothing.
+
+    `given` are new values of secret variables. Raises `ValueError` for values that break the contract.
+    """
+    if record.retried_by == command.id.hex or retry_refusal(record, now, given):
         return record
     allowed = record.model_copy(
         update={
             "retried_by": command.id.hex,
             "max_attempts": max(record.max_attempts, record.attempt + 1),
             "limited_from": now,
+            "spec": with_values(record.spec, given),
         }
     )
     return _anew(allowed, now, now, requested_by=command.data.requested_by or "a person")
@@ -94,6 +133,8 @@ def _anew(ended: TaskRecord, not_before: datetime, now: datetime, requested_by: 
         error=None,
         error_type=None,
         result={},
+        secrets_until=None,
+        erased=None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.commands import SandboxSpec, TaskSpec
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.harnesses import words
 
@@ -11,23 +11,52 @@ _SHORTEST: Final = 4
 """What is shorter can't be told from ordinary text; the worker has the same rule."""
 
 
-def hidden(value: Any, spec: TaskSpec) -> Any:
+def has_secrets(spec: SandboxSpec) -> bool:
+    """Whether values of secrets stand in it; none do once they were forgotten."""
+    return any(spec.env.get(name) for name in spec.secret_env)
+
+
+def hidden(value: Any, spec: SandboxSpec) -> Any:
     """A JSON-like value without the values of the task's secrets in its strings and keys. No string gets longer."""
     found = {spec.env[name] for name in spec.secret_env if len(spec.env[name]) >= _SHORTEST}
     return _replaced(value, sorted(found, key=len, reverse=True)) if found else value
 
 
-def forgotten(spec: TaskSpec) -> TaskSpec:
-    """The task without its secrets and what its files hold: it is still shown, and never run again."""
+def forgotten(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
+    """The spec without values of secrets. `with_files` retains the content of files that contain none of them."""
+    files = _files_without_secrets(spec) if with_files else {}
     return spec.model_copy(
         update={
             "text": hidden(spec.text, spec),
             "harness": spec.harness.model_copy(update=hidden(words(spec.harness), spec)),
             "continuous": _without(spec),
             "env": {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()},
-            "files": dict.fromkeys(spec.files, ""),
+            "files": dict.fromkeys(spec.files, "") | files,
         }
     )
+
+
+def fields_with_secrets(spec: TaskSpec) -> tuple[str, ...]:
+    """Names of the fields in which a secret's value stands beside its own variable: erasing it damages them."""
+    plain = {name: text for name, text in spec.env.items() if name not in spec.secret_env}
+    read = {
+        "text": spec.text,
+        "harness": words(spec.harness),
+        "continuous": spec.continuous.model_dump() if spec.continuous else None,
+        "env": plain,
+        "files": spec.files,
+    }
+    return tuple(name for name, value in read.items() if hidden(value, spec) != value)
+
+
+def _files_without_secrets(spec: TaskSpec) -> dict[str, str]:
+    return {name: text for name, text in spec.files.items() if hidden(text, spec) == text}
+
+
+def forgotten_alone(spec: SandboxSpec) -> SandboxSpec:
+    """The same of a sandbox without a task."""
+    env = {name: "" if name in spec.secret_env else hidden(text, spec) for name, text in spec.env.items()}
+    return spec.model_copy(update={"env": env, "files": dict.fromkeys(spec.files, "")})
 
 
 def _without(spec: TaskSpec) -> Continuous | None:

@@ -20,6 +20,7 @@ class Terms:
     env: Mapping[str, str] = field(default_factory=dict)
     max_attempts: int = 3
     attempt_seconds: float | None = None
+    keep_secrets: float = 0
 
     def whole(self, spec: TaskSpec) -> TaskSpec:
         """The spec with the variables that its profile gives."""
@@ -44,6 +45,7 @@ def terms_of(project: str, submit: SubmitTask, menu: Menu) -> Terms | Refusal:
         env=resolved.env,
         max_attempts=submit.spec.retry.max_attempts or menu.max_attempts,
         attempt_seconds=submit.spec.attempt_seconds or menu.attempt_seconds,
+        keep_secrets=menu.keep_secrets,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandherd_worker import confinement
 from sandherd_worker.harnesses.output import CHUNK_BYTES
 from sandherd_worker.processes import Reaper
 
@@ -61,6 +62,7 @@ async def launch(what: Launch, reaper: Reaper) -> Launched:
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            preexec_fn=confinement.enter,  # noqa: PLW1509  # one system call, no lock can be held
             start_new_session=True,
         )
     finally:

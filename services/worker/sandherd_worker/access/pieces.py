@@ -83,7 +83,7 @@ class Exchange:
                 bus = await self._line.bus()
                 return await bus.ask(question, self._who.project, sandbox=self._who.sandbox, timeout=_ANSWER)
             except RefusedError as error:
-                if error.problem.code is not Code.UNAVAILABLE:
+                if error.problem.code not in {Code.UNAVAILABLE, Code.BUSY}:
                     raise _refusal(error, reference, missing) from None
                 trouble: BusError = error
             except BusError as error:

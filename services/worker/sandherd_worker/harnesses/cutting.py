@@ -3,7 +3,8 @@
 import sys
 from typing import Final
 
-from sandherd_worker.redaction import Redactor, StreamRedactor
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.stream_redaction import StreamRedactor
 
 MOST_SHOWN: Final = 64 * 1024 * 1024
 """How many bytes of an attempt's output are shown."""

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sandherd_worker.harnesses.cutting import Allowance, Cut
-from sandherd_worker.redaction import Redactor, StreamRedactor
+from sandherd_worker.redaction import Redactor
+from sandherd_worker.stream_redaction import StreamRedactor
 
 CHUNK_BYTES: Final = 64 * 1024
 _PIECE: Final = CHUNK_BYTES // 4

@@ -10,6 +10,7 @@ from pathlib import Path
 from signal import SIG_DFL, SIGINT, Signals, signal
 from typing import Final
 
+from sandherd_worker import confinement
 from sandherd_worker.harnesses.event_lines import LONGEST_LINE
 from sandherd_worker.harnesses.output import CHUNK_BYTES
 from sandherd_worker.processes import EVENTS_VARIABLE, Reaper, send_group
@@ -91,9 +92,13 @@ class Running:
 
 
 def _prepare(events: int) -> None:
-    """In the child: the events pipe where it belongs, and an interrupt that is heard, whatever started the stack."""
+    """In the child: the events pipe where it belongs, and an interrupt that is heard, whatever started the stack.
+
+    And no way to its worker, see `confinement`.
+    """
     os.dup2(events, EVENTS_FD)
     signal(SIGINT, SIG_DFL)
+    confinement.enter()
 
 
 async def launch(program: Program, reaper: Reaper) -> Running:
@@ -108,7 +113,7 @@ async def launch(program: Program, reaper: Reaper) -> Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=(EVENTS_FD,),
-            preexec_fn=lambda: _prepare(writing),  # noqa: PLW1509  # two system calls, no lock can be held
+            preexec_fn=lambda: _prepare(writing),  # noqa: PLW1509  # three system calls, no lock can be held
             start_new_session=True,
         )
     except BaseException:  # whatever it was goes on, but leaves no descriptor behind

@@ -19,7 +19,7 @@ from sandherd.settings import Settings
 from spawner.core import Options
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
-from spawner.records.store import StoreUnavailableError
+from spawner.records.unavailable import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.keeper import FOR_NOW, Keeper
 from spawner.sandboxes.kept import Kept

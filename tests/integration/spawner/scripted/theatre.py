@@ -97,5 +97,5 @@ class Theatre:
 def _provisioner(broker: Broker) -> AbstractAsyncContextManager[Bus]:
     """A connection with every right to the streams, for as long as it takes."""
     path = broker.home / "creds" / "histories.creds"
-    write_secret(path, Registrar(broker.identity).mint_provisioner(life=86_400))
+    write_secret(path, Registrar(broker.identity).mint_stream_admin(life=86_400))
     return Bus.open(broker.url, name="histories", identity=Identity.file(path), inbox=f"_INBOX_{PROVISIONER}")

@@ -8,7 +8,7 @@ import typer
 from sandherd.client.cli.options import Format, Output, example, group
 
 app = group("The keys and credentials of a deployment: init, push.", "sandherd identity init ./identity")
-PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 -o json")
+PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
 Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="How long the broker is waited for.", min=0)]
 Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder; keep it where nobody reads.")]
@@ -35,23 +35,28 @@ def init_identity(
     port: Port = 4222,
     websocket_port: Port = 8080,
     monitor_port: Port = 8222,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="The provisioner's credential may also change streams that exist."),
+    ] = False,
     output: Output = Format.TABLE,
 ) -> int:
     """Make the keys, credentials and broker configuration of a deployment.
 
     What is there is kept; rights are brought up to this version's. Nothing is asked for or told over any network.
+    The provisioner's credential is accepted for an hour, and is replaced when less than half of that is left.
     """
     import time
 
     from sandherd.bus.identity.deployment import Deployment, Ports
     from sandherd.client.cli.printing import answer
-    from sandherd.client.deploying import making
+    from sandherd.client.deployment import making
     from sandherd.client.errors import checked_name
 
     projects = [checked_name(name, "project") for name in project or ["default"]]
     ports = Ports(nats=port, websocket=websocket_port, monitor=monitor_port)
     with making(directory):
-        made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()))
+        made = Deployment(directory, data=data, ports=ports).make(projects, int(time.time()), changes=allow_changes)
     rows = [(str(directory / folder), str(state)) for folder, state in made.items()]
     answer(output, [{"path": path, "state": state} for path, state in rows], ("PATH", "STATE"), rows)
     return 0
@@ -67,7 +72,7 @@ def push_identity(ctx: typer.Context, directory: Directory, *, wait: Wait = 60, 
 
     from sandherd.client.cli.printing import answer
     from sandherd.client.cli.talking import where
-    from sandherd.client.deploying import push_accounts
+    from sandherd.client.deployment import push_accounts
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
@@ -82,22 +87,31 @@ def provision(
     replicas: Annotated[
         int | None, typer.Option("--replicas", min=1, max=5, help="On how many servers; else as it is, or one.")
     ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option("--identity", metavar="DIR", help="The herd's keys, to change what exists, too."),
+    ] = None,
     wait: Wait = 60,
     output: Output = Format.TABLE,
 ) -> int:
-    """Make streams, consumers and buckets on the broker, or bring them up to this version.
+    """Make streams and buckets on the broker, or bring them and their consumers up to this version.
 
-    It needs the provisioner's credential, which `sandherd identity init` makes. What is stored stays.
+    With the provisioner's credential, which `sandherd identity init` makes for an hour, it creates what is missing; the
+    spawner creates missing consumers. With --identity, the folder of the herd's root keys, it also changes what exists
+    and is not as declared. What is stored stays.
     """
     import asyncio
+    from datetime import UTC, datetime
 
     from sandherd.client.cli.printing import answer
     from sandherd.client.cli.talking import where
-    from sandherd.client.deploying import set_up
+    from sandherd.client.deployment import access_of, access_with_keys, set_up
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
-    done = asyncio.run(set_up(where(ctx), replicas, wait))
+    context = where(ctx)
+    access = access_with_keys(identity) if identity else access_of(context.credentials, datetime.now(UTC))
+    done = asyncio.run(set_up(context, access, replicas, wait))
     rows = [(one.thing, str(one.did)) for one in done]
     answer(output, [{"thing": thing, "state": state} for thing, state in rows], ("THING", "STATE"), rows)
     return 0

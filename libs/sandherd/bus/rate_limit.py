@@ -1,0 +1,53 @@
+"""Rates of messages, by the generic cell rate algorithm (ITU-T I.371, equivalent to a token bucket). Pure.
+
+Times are the broker's, of when it stored a message: reading a backlog quickly does not make its publisher a flooder.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+_PRUNE_AT: Final = 4096
+_ROUNDING: Final = 1e-6
+UNIT: Final = 4096
+"""A message counts as one, and as one more for each of so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many messages a second, and so many at once above that."""
+
+    per_second: float
+    burst: float
+
+
+def rate_of(per_second: float, seconds: float) -> Rate:
+    """A rate, with a burst of so many seconds' worth."""
+    return Rate(per_second, per_second * seconds)
+
+
+def cost_of(size: int) -> int:
+    """How many messages a message of this size counts as."""
+    return 1 + size // UNIT
+
+
+class RateLimiter:
+    """The delay by which each key's messages exceed a rate. Keys that are within it are forgotten."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._interval = 1.0 / rate.per_second
+        self._tolerance = rate.burst / rate.per_second
+        self._expected: dict[Hashable, float] = {}
+        """For each key, when its last message would have come at exactly the rate, in seconds."""
+
+    def excess(self, key: Hashable, at: float, cost: float = 1) -> float:
+        """Count a message of this moment. Returns by how many seconds it came too early; 0 within rate and burst."""
+        expected = max(self._expected.get(key, at), at) + cost * self._interval
+        self._expected[key] = expected
+        if len(self._expected) > _PRUNE_AT:
+            self._prune(at)
+        excess = expected - at - self._tolerance
+        return excess if excess > _ROUNDING else 0.0
+
+    def _prune(self, at: float) -> None:
+        self._expected = {key: expected for key, expected in self._expected.items() if expected > at}

@@ -1,0 +1,106 @@
+"""Which exhausted resource an error text of nats-server, Postgres or the kernel names. Pure.
+
+The kernel reports a full disk and an exhausted inode table with the same words, so `Space` decides between the two.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+_MIB: Final = 1024 * 1024
+MIN_FREE_BYTES: Final = 4 * _MIB
+"""Below this a file system counts as full: neither nats-server nor Postgres can start and checkpoint with less."""
+MIN_FREE_INODES: Final = 16
+MIN_FREE_DESCRIPTORS: Final = 8
+
+
+class Cause(StrEnum):
+    """An exhausted resource."""
+
+    DISK_BYTES = "disk_bytes"
+    DISK_INODES = "disk_inodes"
+    DESCRIPTORS = "descriptors"
+    MEMORY = "memory"
+    READ_ONLY = "read_only"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """What a file system has left at `path`. `free_inodes` is None where the file system has no fixed number."""
+
+    path: str
+    free_bytes: int
+    total_bytes: int
+    free_inodes: int | None
+
+    @property
+    def cause(self) -> Cause | None:
+        """`DISK_BYTES` or `DISK_INODES` if it is full, else None."""
+        if self.free_bytes < min(MIN_FREE_BYTES, self.total_bytes // 10):
+            return Cause.DISK_BYTES
+        if self.free_inodes is not None and self.free_inodes < MIN_FREE_INODES:
+            return Cause.DISK_INODES
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptors:
+    """How many file descriptors a process has open, and how many it may have."""
+
+    used: int
+    limit: int
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it can open no more than a few files."""
+        return self.limit - self.used < MIN_FREE_DESCRIPTORS
+
+
+_WORDS: Final = (
+    ("shared memory segment", Cause.MEMORY),  # Postgres: /dev/shm is full, which is memory and no disk
+    ("no space left on device", Cause.DISK_BYTES),
+    ("disk full", Cause.DISK_BYTES),
+    ("disk quota exceeded", Cause.DISK_BYTES),
+    ("insufficient storage resources", Cause.DISK_BYTES),
+    ("too many open files", Cause.DESCRIPTORS),
+    ("out of file descriptors", Cause.DESCRIPTORS),
+    ("read-only file system", Cause.READ_ONLY),
+    ("cannot allocate memory", Cause.MEMORY),
+    ("out of memory", Cause.MEMORY),
+    ("insufficient memory", Cause.MEMORY),
+)
+
+
+def cause_of(text: str, space: Space | None = None) -> Cause | None:
+    """The resource that this error text says is exhausted; None if it names none.
+
+    A stream that has reached its own limit ("maximum bytes exceeded") is no exhausted resource.
+    """
+    lower = text.lower()
+    found = next((cause for words, cause in _WORDS if words in lower), None)
+    if found is Cause.DISK_BYTES and space is not None and space.cause is Cause.DISK_INODES:
+        return Cause.DISK_INODES
+    return found
+
+
+def shortage(space: Space, descriptors: Descriptors | None = None) -> Cause | None:
+    """What is exhausted at this moment, as measured."""
+    if space.cause:
+        return space.cause
+    return Cause.DESCRIPTORS if descriptors is not None and descriptors.exhausted else None
+
+
+def describe(cause: Cause, part: str, space: Space, descriptors: Descriptors | None = None) -> str:
+    """One line for people: what is exhausted, under what, how much is left, and what to free."""
+    if cause in {Cause.DISK_BYTES, Cause.DISK_INODES}:
+        inodes = "" if space.free_inodes is None else f", {space.free_inodes} inodes"
+        what = "disk full" if cause is Cause.DISK_BYTES else "out of inodes"
+        remedy = "free space" if cause is Cause.DISK_BYTES else "remove some of the many small files"
+        free = f"{space.free_bytes / _MIB:.1f} MiB{inodes} free"
+        return f"{what} under {part}: {space.path} has {free}; {remedy} on that file system, or enlarge it"
+    if cause is Cause.DESCRIPTORS:
+        used = f" ({descriptors.used} of {descriptors.limit} open)" if descriptors else ""
+        return f"{part} is out of file descriptors{used}; close connections, or raise its limit (`ulimit -n`)"
+    if cause is Cause.READ_ONLY:
+        return f"{space.path}, where {part} stores its data, is read-only; check the disk and mount it writable"
+    return f"{part} is out of memory; give it more, or stop what uses the memory of this machine"

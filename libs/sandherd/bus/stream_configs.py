@@ -1,0 +1,89 @@
+"""Configurations of streams, buckets and durable consumers for nats-server, made from `contracts.streams`. Pure."""
+
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RePublish,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+
+from sandherd.contracts.streams import BUCKETS, STREAMS, Bucket, Consumer, Retention, Stream, live_subject
+
+
+def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
+    """A stream as the broker is told it. Everything is on disk and may be read directly."""
+    return StreamConfig(
+        name=stream.name,
+        description=stream.says,
+        subjects=list(stream.subjects),
+        retention=RetentionPolicy.WORK_QUEUE if stream.retention is Retention.WORK_QUEUE else RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.NEW if stream.refuse_when_full else DiscardPolicy.OLD,
+        storage=StorageType.FILE,
+        max_age=stream.max_age,
+        max_bytes=stream.max_bytes,
+        max_msgs_per_subject=stream.max_messages_per_subject,
+        discard_new_per_subject=stream.refuse_when_full and stream.max_messages_per_subject > 0,
+        duplicate_window=stream.duplicate_window,
+        num_replicas=replicas,
+        allow_direct=True,
+        allow_msg_ttl=stream.own_lives or None,
+        republish=_republish(stream.subjects[0]) if stream.told_live else None,
+    )
+
+
+def _republish(subject: str) -> RePublish:
+    return RePublish(src=subject, dest=live_subject(subject))
+
+
+def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
+    """A bucket's stream, as nats-py's key-value calls expect it. One value is kept for each key.
+
+    Any message may carry a life of its own; `ttl_markers` also leaves a marker for so many seconds when one ends.
+    """
+    return StreamConfig(
+        name=bucket.stream,
+        description=bucket.says,
+        subjects=[f"$KV.{bucket.name}.>"],
+        retention=RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.NEW,
+        storage=StorageType.FILE,
+        max_age=0,
+        max_bytes=bucket.max_bytes,
+        max_msgs_per_subject=1,
+        duplicate_window=120,
+        num_replicas=replicas,
+        allow_direct=True,
+        allow_rollup_hdrs=True,
+        allow_msg_ttl=True,
+        deny_delete=not bucket.erasable,
+        subject_delete_marker_ttl=bucket.ttl_markers,
+    )
+
+
+def consumer_config(consumer: Consumer) -> ConsumerConfig:
+    """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up.
+
+    It is kept as often as its stream is.
+    """
+    return ConsumerConfig(
+        name=consumer.name,
+        durable_name=consumer.name,
+        deliver_policy=DeliverPolicy.ALL,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=consumer.ack_wait,
+        max_deliver=-1,
+        max_ack_pending=consumer.max_ack_pending,
+        filter_subjects=list(consumer.filters),
+    )
+
+
+def declared_streams(replicas: int = 1) -> dict[str, StreamConfig]:
+    """Every stream and every bucket's stream, by name."""
+    return {
+        **{stream.name: stream_config(stream, replicas) for stream in STREAMS},
+        **{bucket.stream: bucket_config(bucket, replicas) for bucket in BUCKETS},
+    }

@@ -1,0 +1,62 @@
+"""Durable consumers of the stream table: the spawner creates those that are missing, when it starts.
+
+The request that creates a consumer also changes an existing one, and its body can name a subject to deliver to. So it
+is not left to the provisioner, whose credential would then read streams and delete consumers.
+"""
+
+import asyncio
+import json
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.errors import BusError
+from sandherd.bus.stream_configs import consumer_config
+from sandherd.contracts.streams import CONSUMERS, Consumer
+from sandherd.telemetry import logs
+
+_EXISTS: Final = 10148
+"""The broker's code for a consumer that exists with another configuration."""
+_AGAIN: Final = 0.5
+_SAID_EVERY: Final = 20
+_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)
+_log: Final = logs.get("consumers")
+
+
+async def create_consumers(bus: Bus) -> None:
+    """Create every durable consumer that is missing, and retry until all exist. None that exists is changed."""
+    attempt = 0
+    while problems := [found for found in await asyncio.gather(*(_create(bus, row) for row in CONSUMERS)) if found]:
+        if attempt % _SAID_EVERY == 0:
+            _log.error("consumers can not be created", error="; ".join(problems))
+        attempt += 1
+        await asyncio.sleep(_AGAIN)
+
+
+async def _create(bus: Bus, consumer: Consumer) -> str | None:
+    """None if the consumer exists now; else why not."""
+    try:
+        await bus.js.consumer_info(consumer.stream, consumer.name)
+    except nats.js.errors.NotFoundError:
+        return await _request_creation(bus, consumer)
+    except _UNANSWERED as error:
+        return _problem(consumer, type(error).__name__)
+    return None
+
+
+async def _request_creation(bus: Bus, consumer: Consumer) -> str | None:
+    body = {"stream_name": consumer.stream, "config": consumer_config(consumer).as_dict(), "action": "create"}
+    subject = f"{bus.api}.CONSUMER.CREATE.{consumer.stream}.{consumer.name}"
+    try:
+        refusal = json.loads(await bus.request(subject, json.dumps(body).encode())).get("error")
+    except _UNANSWERED as error:
+        return _problem(consumer, type(error).__name__)
+    if refusal and refusal.get("err_code") != _EXISTS:
+        return _problem(consumer, str(refusal.get("description")))
+    return None
+
+
+def _problem(consumer: Consumer, reason: str) -> str:
+    return f"{consumer.name} on {consumer.stream}: {reason}"

@@ -1,0 +1,77 @@
+"""Values of secrets on their way in: from the environment, standard input, a file or a prompt; never from arguments."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from getpass import getpass
+from pathlib import Path
+
+from sandherd.client.cli.spec import variables
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import TaskView
+from sandherd.contracts.specs import MAX_SECRET_BYTES
+from sandherd.contracts.states import TaskState
+
+_RETRIED = frozenset({TaskState.FAILED, TaskState.CANCELLED})
+
+
+async def retry_with_secrets(herd: Herd, task: str, secret_env: Sequence[str]) -> TaskView:
+    """Retry a task, with values of those secrets that are not stored any more. Raises `HerdError`."""
+    given = variables(secret_env, os.environ)
+    view = await herd.task(task)
+    for name in lacking(view, datetime.now(UTC)):
+        if name not in given:
+            given[name] = await _prompted(task, name)
+    return await herd.retry(task, secrets=given)
+
+
+def lacking(view: TaskView, now: datetime) -> list[str]:
+    """Names of the secret variables whose values are needed for a retry, as they are not stored."""
+    stored = view.secrets_until is not None and now < view.secrets_until
+    return [] if stored or view.state not in _RETRIED else list(view.secret_env)
+
+
+async def read_value(name: str, file: Path | None) -> str:
+    """The value of a named secret, without one line break at its end. Raises `HerdError`.
+
+    From a file, else typed on the terminal without echo, else from standard input (`-`).
+    """
+    if file is None and sys.stdin.isatty():
+        return await asyncio.to_thread(getpass, f"Value of {name}: ")
+    try:
+        if file is None or str(file) == "-":
+            data: bytes = await asyncio.to_thread(sys.stdin.buffer.read, MAX_SECRET_BYTES + 3)
+        else:
+            with file.open("rb") as opened:
+                data = opened.read(MAX_SECRET_BYTES + 3)
+        text = data.decode().removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (
+            (error.strerror or "can't be read")
+            if isinstance(error, OSError)
+            else "only UTF-8 text can be a variable's value"
+        )
+        raise _invalid(f"{file or 'standard input'}: {why}", "name a file that can be read, or encode it") from None
+    if len(text.encode()) > MAX_SECRET_BYTES:
+        raise _invalid(f"the value is longer than {MAX_SECRET_BYTES} bytes", "give what opens it instead")
+    return text
+
+
+def _invalid(message: str, remedy: str) -> HerdError:
+    return HerdError.of(Code.INVALID_FIELD, message, field="value", remedy=remedy)
+
+
+async def _prompted(task: str, name: str) -> str:
+    """A value typed on the terminal without echo. Raises `HerdError` where there is no terminal."""
+    if not sys.stdin.isatty():
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"the secrets of {task} are not stored any more: a value of {name} is needed",
+            field="spec.secret_env",
+            remedy=f"add --secret-env {name}, which copies the variable of this shell",
+        )
+    return await asyncio.to_thread(getpass, f"{name}: ")

@@ -1,0 +1,90 @@
+"""What a sandbox of the process runtime can reach over the network, as settings and profiles say it."""
+
+import ipaddress
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from sandherd.contracts.model import Model
+
+NetworkMode = Literal["internet", "allow", "none", "host"]
+"""`internet`: public addresses; `allow`: those of them that are listed; `none`: none; `host`: whatever the host
+reaches, without a network namespace. The broker and declared endpoints are reached in all of them."""
+
+_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_LONGEST_NAME: Final = 253
+_LAST_PORT: Final = 65_535
+
+
+def split_destination(text: str) -> tuple[str, int | None]:
+    """Host and port of `host`, `host:port`, `address` or `[address]:port`. Raises `ValueError`.
+
+    A host is a name, an address, or `*.` before a name for every name below it. None stands for every port.
+    """
+    text = text.strip()
+    if address := _address(text):
+        return address, None
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return _host(text), None
+    if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _LAST_PORT:
+        raise ValueError(f"{text!r} has no valid port: write host:port, and an IPv6 address in brackets")
+    return _host(host), int(port)
+
+
+def _host(text: str) -> str:
+    if address := _address(text.removeprefix("[").removesuffix("]")):
+        return address
+    name = text.lower().rstrip(".")
+    labels = name.removeprefix("*.").split(".")
+    if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels) or labels[-1].isdigit():
+        raise ValueError(f"{text!r} is neither a host name nor an address")
+    return name
+
+
+def _address(text: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+def _destination(text: str) -> str:
+    split_destination(text)
+    return text.strip()
+
+
+def _endpoint(text: str) -> str:
+    host, port = split_destination(text)
+    if port is None or host.startswith("*."):
+        raise ValueError(f"{text!r} has to be one host with a port, as 127.0.0.1:11434 or db.internal:5432")
+    return text.strip()
+
+
+def _network(text: str) -> str:
+    return str(ipaddress.ip_network(text.strip()))
+
+
+def _allowed(text: str) -> str:
+    return _network(text) if "/" in text else _destination(text)
+
+
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+"""A host with a port, as `127.0.0.1:11434`, `db.internal:5432` or `[fd00::7]:5432`."""
+Allowed = Annotated[str, AfterValidator(_allowed)]
+"""A public host, with or without a port, as `github.com:443` or `*.example.org`; or a network, as `140.82.112.0/20`."""
+DeniedNetwork = Annotated[str, AfterValidator(_network)]
+"""A network, as `198.51.100.0/24`."""
+
+
+class SandboxNetwork(Model):
+    """The network of a profile's sandboxes. What is left out is as the herd's settings say."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: NetworkMode | None = None
+    allow: tuple[Allowed, ...] | None = Field(default=None, exclude_if=lambda hosts: hosts is None)
+    """The only public hosts that are reached in mode `allow`."""
+    endpoints: tuple[Endpoint, ...] | None = Field(default=None, exclude_if=lambda hosts: hosts is None)
+    """What is reached beside the broker, also at private addresses and at the host's loopback."""

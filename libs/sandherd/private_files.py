@@ -1,0 +1,68 @@
+"""Files and directories that have their final mode from the moment they exist, whatever the umask of their maker.
+
+A file is written to a draft beside it that only its owner can open, given its mode, and renamed: under its own name it
+never had another one. A directory is made with its mode, which a umask can only narrow, and then set to exactly it.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+FILE: Final = 0o600
+DIRECTORY: Final = 0o700
+_DRAFT: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_file(path: Path, content: str | bytes, mode: int = FILE) -> None:
+    """Write a file, whole or not at all. Directories that are missing on the way to it are made (0700)."""
+    make_directory(path.parent)
+    draft = path.with_name(f".{path.name}.new")
+    with _locked(path.parent):
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, _DRAFT, FILE), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Writers of one directory take turns: two of them must not share a draft. A killed one's lock ends with it."""
+    found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(found)
+
+
+def make_directory(path: Path, mode: int = DIRECTORY) -> None:
+    """Make a directory, and its parents likewise, unless they exist. Raises `FileExistsError` for a file."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    try:
+        path.mkdir(mode=mode)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return  # somebody else has just made it
+    if stat.S_IMODE(path.lstat().st_mode) != mode:
+        path.chmod(mode)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor that appends to a file, which is made (0600) if it is missing."""
+    make_directory(path.parent)
+    try:
+        found = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE)
+    except FileExistsError:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    os.fchmod(found, FILE)
+    return found

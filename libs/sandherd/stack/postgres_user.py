@@ -1,0 +1,163 @@
+"""The system user that a local Postgres runs as when root starts it: one of its own, shared with no other process.
+
+Postgres refuses to run as root. It gets a reserved user id that needs no entry in `/etc/passwd`; only `initdb` looks
+its user up there, so it runs in a user namespace in which the reserved id appears as `nobody`. Where such a namespace
+can't be made (a container without CAP_SYS_ADMIN) the system user `sandherd-postgres` is added with that id. If a system
+user of that name exists, its id is used instead.
+"""
+
+import ctypes
+import os
+import pwd
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sandherd.telemetry import logs
+
+NAME: Final = "sandherd-postgres"
+"""A system user of this name is used instead of the reserved id if there is one."""
+RESERVED: Final = 61057
+"""Between the ranges of systemd (UIDS-GIDS.md) and of login users; below 65536, so that rootless containers have it."""
+_LOOKED_UP: Final = "nobody"
+"""Whom `initdb` takes itself for in its namespace: any user but root that has an entry in every `/etc/passwd`."""
+
+_CLONE_NEWUSER: Final = 0x10000000
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_log: Final = logs.get("postgres")
+
+
+class ReservedUserError(PermissionError):
+    """The reserved user id belongs to somebody else; the message names the fix."""
+
+
+def server_uid() -> int | None:
+    """The user id that Postgres runs as, or None for our own. Raises `ReservedUserError`."""
+    if os.geteuid() != 0:
+        return None
+    named = _entry(NAME)
+    if named is not None:
+        return named.pw_uid
+    other = _known(RESERVED)
+    if other is not None:
+        raise ReservedUserError(
+            f"user id {RESERVED}, which Sandherd reserves for its local Postgres, belongs to {other.pw_name}: "
+            f"add a system user for it (useradd --system {NAME}) and start again"
+        )
+    return RESERVED
+
+
+def group_of(uid: int) -> int:
+    """The group that Postgres runs in: that of the system user, or the one of the same number."""
+    known = _known(uid)
+    return uid if known is None else known.pw_gid
+
+
+def run_as(uid: int | None, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program that looks its own user up, as this user id or as ourselves. Returns its status and output.
+
+    Adds the system user `sandherd-postgres` if the id has no entry and this host makes no user namespaces.
+    Raises `ReservedUserError` if it can't be added.
+    """
+    if uid is not None and _known(uid) is None and not _makes_namespaces():
+        _add_user(uid)
+    return subprocess.run(
+        list(command),
+        cwd="/",
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=None if uid is None else _becoming(uid),
+    )
+
+
+def _makes_namespaces() -> bool:
+    """Whether a user namespace can be made here. Asked by making one in a process that ends at once."""
+    try:
+        subprocess.run(["true"], check=True, preexec_fn=_unshare)
+    except subprocess.SubprocessError:
+        return False
+    return True
+
+
+def _add_user(uid: int) -> None:
+    command = ["useradd", "--system", "--uid", str(uid), "--user-group", "--no-create-home"]
+    command += ["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", NAME]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = str(getattr(error, "stderr", None) or error).strip()
+        raise ReservedUserError(
+            f"this host makes no user namespaces, and no system user could be added ({reason}): "
+            f"add {NAME} by hand, or start the stack as an ordinary user"
+        ) from error
+    _log.warning("added a system user for the local Postgres, as this host makes no user namespaces", because=NAME)
+
+
+def _entry(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _known(uid: int) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        return None
+
+
+def _becoming(uid: int) -> Callable[[], None]:
+    """What a new process does to become the user, between fork and exec."""
+    if _known(uid) is not None:
+        group = group_of(uid)
+        return lambda: _drop(uid, group)
+    seen = pwd.getpwnam(_LOOKED_UP)
+
+    def become() -> None:
+        _enter_namespace({seen.pw_uid: uid}, {seen.pw_gid: uid})
+        _drop(seen.pw_uid, seen.pw_gid)
+
+    return become
+
+
+def _drop(uid: int, group: int) -> None:
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(uid, uid, uid)
+
+
+def _enter_namespace(uids: Mapping[int, int], groups: Mapping[int, int]) -> None:
+    """Enter a new user namespace. Only a process outside may map other ids, so a helper forked before does that."""
+    ready, told = os.pipe()
+    ourselves = os.getpid()
+    helper = os.fork()
+    if helper == 0:
+        os.close(told)
+        os.read(ready, 1)
+        os._exit(_write_maps(ourselves, uids, groups))
+    os.close(ready)
+    _unshare()
+    os.write(told, b"1")
+    os.close(told)
+    if os.waitstatus_to_exitcode(os.waitpid(helper, 0)[1]) != 0:
+        raise PermissionError("the user namespace for initdb can't be mapped")
+
+
+def _unshare() -> None:
+    """Enter a new user namespace (unshare(2)); `os.unshare` is there from Python 3.12 on."""
+    if _libc.unshare(_CLONE_NEWUSER) != 0:
+        raise PermissionError(ctypes.get_errno(), "unshare")
+
+
+def _write_maps(pid: int, uids: Mapping[int, int], groups: Mapping[int, int]) -> int:
+    try:
+        for name, ids in (("uid_map", uids), ("gid_map", groups)):
+            lines = "".join(f"{inside} {outside} 1\n" for inside, outside in ids.items())
+            Path(f"/proc/{pid}/{name}").write_text(lines)
+    except OSError:
+        return 1
+    return 0

@@ -1,0 +1,72 @@
+"""Why a process of a stack ended, as far as its exit status, its log and the kernel tell."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.bus.storage_causes import Cause, cause_of
+
+_MOST_READ: Final = 1024 * 1024
+_VMSTAT: Final = Path("/proc/vmstat")
+_WORDS: Final = {
+    Cause.DISK_BYTES: "its disk was full",
+    Cause.DISK_INODES: "its file system was out of inodes",
+    Cause.DESCRIPTORS: "it was out of file descriptors",
+    Cause.READ_ONLY: "its disk was read-only",
+    Cause.MEMORY: "it was out of memory",
+}
+_KILLED: Final = "the kernel killed it for lack of memory"
+
+
+@dataclass(frozen=True)
+class Life:
+    """What is noted at the start of a process: the size of its log, and how many processes the kernel had killed."""
+
+    log_size: int
+    oom_kills: int
+
+
+def begin(log: Path) -> Life:
+    """Note it for a process that is about to be started."""
+    return Life(log.stat().st_size if log.exists() else 0, count_oom_kills())
+
+
+def exit_cause(life: Life, status: int | None, log: Path) -> str | None:
+    """Which exhausted resource ended it; None if none is known."""
+    return judge(status, written_since(log, life.log_size), count_oom_kills() - life.oom_kills)
+
+
+def judge(status: int | None, written: str, oom_kills: int) -> str | None:
+    """Pure: `written` is what the process logged, `oom_kills` how many processes of this machine the kernel killed."""
+    if status == 0:
+        return None
+    if status == -signal.SIGKILL and oom_kills > 0:
+        return _KILLED
+    # A Go program writes its error first, and then a stack for each goroutine.
+    fatal = [line for line in written.splitlines() if line.startswith(("fatal error:", "runtime:"))]
+    last = [line for line in written.splitlines() if line.strip()][-1:]
+    causes = (cause_of(line) for line in (*fatal, *last))
+    found = next((cause for cause in causes if cause), None)
+    return _WORDS[found] if found else None
+
+
+def written_since(log: Path, size: int) -> str:
+    """The end of a log from this size on; all of it if it has been shortened since."""
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(size if size <= end else 0)
+            return file.read(_MOST_READ).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def count_oom_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since this machine started (Linux 4.13)."""
+    try:
+        lines = _VMSTAT.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -1,0 +1,107 @@
+"""Watches one nats-server of a deployment from a container beside it, and writes a verdict for the server's own probes.
+
+    python -m sandherd.stack.server_guard --server nats-0 --data /data --state /run/store-guard/state
+
+It can't restart anything itself: the health check of Compose and the liveness probe of Kubernetes, which run in the
+server's container, read the file. A verdict that is not renewed expires, so a guard that has ended restarts nothing.
+"""
+
+import argparse
+import asyncio
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from sandherd.bus.identity.deployment import CREDENTIALS
+from sandherd.bus.setup_permissions import STORE_GUARD, WATCHER_CREDENTIALS
+from sandherd.private_files import write_file
+from sandherd.stack.store_guard import EVERY, Guarded, StoreGuard
+from sandherd.stack.store_probe import StoreProbe, is_silent
+from sandherd.telemetry import logs
+
+PART: Final = "nats"
+RESTART_SECONDS: Final = 6.0
+"""How long one decision to restart is published: a little longer than the 5 s between two runs of a probe."""
+_READABLE: Final = 0o644
+_CREDENTIALS_FOLDER: Final = Path("/run/sandherd")
+_DEFAULT_PORT: Final = 4222
+
+
+class Verdict(StrEnum):
+    """The first line of the state file. The second is the problem, for people."""
+
+    OK = "ok"
+    FAILING = "failing"
+    """It does not store, and a restart would not help yet; or it is starting."""
+    RESTART = "restart"
+
+
+@dataclass
+class ServerGuard:
+    """`server` is the name that the nats-server calls itself, `data` a folder of the file system on which it stores."""
+
+    url: str
+    server: str
+    data: Path
+    state: Path
+    alone: bool = True
+    _restart_until: float = field(default=0.0, init=False)
+
+    async def keep(self, watcher: Path, probe: Path) -> None:
+        """Look every two seconds, until cancelled. Nothing is written until the server has taken a connection."""
+        guard = StoreGuard([self._guarded()], alone=self.alone)
+        self.state.unlink(missing_ok=True)
+        async with StoreProbe.open(self.url, watcher, probe) as asked:
+            while True:
+                await guard.look(asked)
+                self._write(guard)
+                await asyncio.sleep(EVERY)
+
+    def _guarded(self) -> Guarded:
+        place = urlsplit(self.url)
+        silent = partial(is_silent, place.hostname or "127.0.0.1", place.port or _DEFAULT_PORT)
+        return Guarded(
+            part=PART, server=self.server, data=self.data, pid=_not_ours, end=self._request_restart, silent=silent
+        )
+
+    async def _request_restart(self) -> None:
+        self._restart_until = asyncio.get_running_loop().time() + RESTART_SECONDS
+
+    def _write(self, guard: StoreGuard) -> None:
+        verdict = self._verdict(stores=guard.stores(PART))
+        write_file(self.state, f"{verdict}\n{guard.problems.get(PART, '')}\n", _READABLE)
+
+    def _verdict(self, *, stores: bool) -> Verdict:
+        if stores:
+            self._restart_until = 0.0
+            return Verdict.OK
+        return Verdict.RESTART if asyncio.get_running_loop().time() < self._restart_until else Verdict.FAILING
+
+
+def _not_ours() -> None:
+    """The process is in another container: it can't be measured."""
+
+
+def main() -> None:
+    """Run until ended by a signal."""
+    parser = argparse.ArgumentParser(prog="server_guard", description="Watches whether one nats-server stores.")
+    parser.add_argument("--url", default=os.environ.get("NATS_URL", f"nats://127.0.0.1:{_DEFAULT_PORT}"))
+    parser.add_argument("--server", default="sandherd", help="its server_name")
+    parser.add_argument(
+        "--data", type=Path, default=Path("/data"), help="a folder on the file system that it stores on"
+    )
+    parser.add_argument("--state", type=Path, default=Path("/run/store-guard/state"), help="the file to write")
+    parser.add_argument("--credentials", type=Path, default=_CREDENTIALS_FOLDER, help="the folder creds/store-guard")
+    parser.add_argument("--cluster", action="store_true", help="the herd has several nats-servers")
+    given = parser.parse_args()
+    logs.configure(STORE_GUARD, os.environ.get("SANDHERD_LOG_LEVEL", "info"))
+    guard = ServerGuard(given.url, given.server, given.data, given.state, alone=not given.cluster)
+    asyncio.run(guard.keep(given.credentials / WATCHER_CREDENTIALS, given.credentials / CREDENTIALS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Asks nats-servers for their health, and writes a probe, over connections that are kept.
+
+They are opened while all is well: a server that is out of file descriptors takes no new connection.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, Final
+
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.permissions import probe_subject
+from sandherd.bus.setup_permissions import HEALTH, PROBE, PROBE_INBOX, WATCHER, WATCHER_INBOX
+
+_ANSWER_SECONDS: Final = 2.0
+_WRITE_SECONDS: Final = 3.0
+_PAYLOAD: Final = b"." * 5000
+"""More than a page, so that a full file system can't take it into one that is half used."""
+_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError)
+
+
+class StoreProbe:
+    """Two connections: one that may request the health of servers, and one that may write the probe."""
+
+    def __init__(self, watcher: Bus, writer: Bus) -> None:
+        self._watcher = watcher
+        self._writer = writer
+        self._provisioned = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, watcher: Path, probe: Path) -> AsyncIterator["StoreProbe"]:
+        """Connect with these two credentials, waiting for the broker as long as it takes."""
+        async with (
+            Bus.open(url, name=WATCHER, identity=Identity.file(watcher), inbox=WATCHER_INBOX) as asking,
+            Bus.open(url, name=PROBE, identity=Identity.file(probe), inbox=PROBE_INBOX) as writing,
+        ):
+            yield cls(asking, writing)
+
+    async def ask(self, servers: AbstractSet[str]) -> dict[str, str]:
+        """The health of these servers by name, and of others that answered before; who does not answer is left out."""
+        found: dict[str, str] = {}
+        everybody = asyncio.Event()
+
+        async def take(msg: Msg) -> None:
+            name, health = read_health(msg.data)
+            found[name] = health
+            if servers <= found.keys():
+                everybody.set()
+
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                inbox = self._watcher.client.new_inbox()
+                subscription = await self._watcher.client.subscribe(inbox, cb=take)
+                try:
+                    await self._watcher.client.publish(HEALTH, b"", inbox)
+                    await everybody.wait()
+                finally:
+                    await subscription.unsubscribe()
+        except _UNANSWERED:
+            return found
+        return found
+
+    async def write(self) -> bool:
+        """Whether the broker acknowledged the probe. Also True while the stream `PROBE` has never been there."""
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await self._writer.js.publish(probe_subject(PROBE), _PAYLOAD, timeout=_WRITE_SECONDS)
+        except nats.js.errors.NoStreamResponseError:
+            # A deployment is provisioned after its broker is ready. That JetStream is disabled shows in the health.
+            return not self._provisioned
+        except _UNANSWERED:
+            return False
+        self._provisioned = True
+        return True
+
+
+async def is_silent(host: str, port: int) -> bool:
+    """Whether a new connection is opened, as the kernel does, but receives nothing from the server in time."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False  # it has ended, or is starting
+    with closing(writer):
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await reader.read(1)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def read_health(answer: bytes) -> tuple[str, str]:
+    """A server's name, and `ok` or what is wrong with it."""
+    document: dict[str, Any] = json.loads(answer)
+    health = document.get("data") or document.get("error") or {}
+    return document["server"]["name"], str(health.get("error") or health.get("status") or "does not say")

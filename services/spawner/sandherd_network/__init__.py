@@ -1,0 +1,1 @@
+"""The network of sandboxes of the process runtime: a namespace with one way out, through a forwarder with a policy."""

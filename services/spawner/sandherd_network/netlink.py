@@ -1,0 +1,221 @@
+"""Messages to the kernel about routes and about packet filtering (rtnetlink and nf_tables), as few as are needed.
+
+Our own and not a library's: it runs at every start of a sandbox, in a program without installed packages, and a general
+library for netlink takes longer to import than the whole sandbox to start.
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+_REQUEST, _ACK, _CREATE, _EXCL, _APPEND = 0x1, 0x4, 0x400, 0x200, 0x800
+_ERROR: Final = 2
+_NESTED: Final = 0x8000
+_ROUTE, _NETFILTER = 0, 12
+_NEW_ADDRESS, _NEW_ROUTE, _GET_ROUTE, _NEW_LINK = 20, 24, 26, 16
+_UP: Final = 1
+_LOOPBACK: Final = 1
+"""The index of `lo` in every namespace."""
+_LOCAL: Final = 2
+"""RTN_LOCAL: delivered to this host itself."""
+UNICAST: Final = 1
+"""RTN_UNICAST: sent to another host."""
+_AT_ONCE: Final = 2
+"""IFA_F_NODAD: an address that the kernel first looks for elsewhere can't be a route's source meanwhile."""
+_MAIN, _STATIC, _HOST_SCOPE = 254, 4, 254
+_BUFFER: Final = 64 * 1024
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded."""
+    return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+
+
+def nested(kind: int, *values: bytes) -> bytes:
+    """An attribute of attributes."""
+    return attribute(kind | _NESTED, b"".join(values))
+
+
+def message(kind: int, flags: int, payload: bytes, sequence: int = 1) -> bytes:
+    """A message with its header."""
+    return struct.pack("=IHHII", 16 + len(payload), kind, flags | _REQUEST, sequence, 0) + payload
+
+
+def _exchange(family: int, data: bytes, replies: int) -> list[tuple[int, bytes]]:
+    """Send, and read so many answers. Raises `OSError` for one that is an error."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family) as kernel:
+        kernel.bind((0, 0))
+        kernel.settimeout(5.0)
+        kernel.sendall(data)
+        found: list[tuple[int, bytes]] = []
+        while len(found) < replies:
+            found += _read(kernel.recv(_BUFFER))
+        return found
+
+
+def _read(data: bytes) -> list[tuple[int, bytes]]:
+    found = []
+    while len(data) >= 16:  # a header
+        length, kind = struct.unpack_from("=IH", data)
+        body = data[16:length]
+        if kind == _ERROR and (error := -struct.unpack_from("=i", body)[0]):
+            raise OSError(error, os.strerror(error))
+        found.append((kind, body))
+        data = data[(length + 3) & ~3 :]
+    return found
+
+
+def _packed(address: str) -> tuple[int, bytes]:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return family, socket.inet_pton(family, address)
+
+
+def bring_up_loopback() -> None:
+    """Set `lo` up. Raises `OSError`."""
+    payload = struct.pack("=BBHiII", 0, 0, 0, _LOOPBACK, _UP, _UP)
+    _exchange(_ROUTE, message(_NEW_LINK, _ACK, payload), 1)
+
+
+def add_address(address: str) -> None:
+    """Give `lo` an address. Raises `OSError`."""
+    family, packed = _packed(address)
+    payload = struct.pack("=BBBBI", family, len(packed) * 8, _AT_ONCE, _HOST_SCOPE, _LOOPBACK)
+    payload += attribute(1, packed) + attribute(2, packed)
+    _exchange(_ROUTE, message(_NEW_ADDRESS, _ACK | _CREATE | _EXCL, payload), 1)
+
+
+def route_everything_here(source: str) -> None:
+    """Deliver packets for every address locally. Programs then use `source` as their own. Raises `OSError`."""
+    family, packed = _packed(source)
+    payload = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _MAIN, _STATIC, _HOST_SCOPE, _LOCAL, 0)
+    payload += attribute(4, struct.pack("=I", _LOOPBACK)) + attribute(7, packed)
+    _exchange(_ROUTE, message(_NEW_ROUTE, _ACK | _CREATE | _EXCL, payload), 1)
+
+
+def route_type(address: str) -> int | None:
+    """What the kernel would do with a packet to this address, as an `RTN_` number; None if it has no route."""
+    family, packed = _packed(address)
+    payload = struct.pack("=BBBBBBBBI", family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0) + attribute(1, packed)
+    try:
+        _, body = _exchange(_ROUTE, message(_GET_ROUTE, 0, payload), 1)[0]
+    except OSError:
+        return None
+    return body[7]
+
+
+# --- nf_tables -----------------------------------------------------------------------------------------------------
+
+_SUBSYSTEM: Final = 10 << 8
+_BEGIN, _END = 0x10, 0x11
+_NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 2, 3, 6
+_PREROUTING, _BEFORE_NAT = 0, -150
+_ACCEPT, _VERDICT_REGISTER = 1, 0
+_TABLE, _CHAIN = b"sandherd\0", b"prerouting\0"
+_TCP: Final = b"\x06"
+
+
+@dataclass
+class Redirections:
+    """The rules of one address family: which TCP connections are handed to the listening socket of the forwarder.
+
+    A `tproxy` rule and no `redirect`: that needs connection tracking, whose memory is nobody's, and is not limited.
+    """
+
+    family: socket.AddressFamily
+    listener: str
+    port: int
+    _rules: list[bytes] = field(default_factory=list)
+
+    def take(self, address: str, port: int) -> None:
+        """Connections to this address and port."""
+        self._rules.append(b"".join((*self._to(address), *_to_port(port), *self._hand_over())))
+
+    def leave(self, address: str, mask: str) -> None:
+        """Nothing that goes to the network of this address, unless it was taken before."""
+        parts = zip(socket.inet_pton(self.family, address), socket.inet_pton(self.family, mask), strict=True)
+        address = socket.inet_ntop(self.family, bytes(one & kept for one, kept in parts))
+        self._rules.append(b"".join((*self._to(address, mask), _accept())))
+
+    def take_the_rest(self) -> None:
+        """Every other connection."""
+        self._rules.append(b"".join((*_is_tcp(), *self._hand_over())))
+
+    def install(self) -> None:
+        """Tell the kernel. Raises `OSError`, with nothing installed."""
+        table = attribute(1, _TABLE)
+        hook = nested(4, attribute(1, _number(_PREROUTING)), attribute(2, struct.pack("!i", _BEFORE_NAT)))
+        chain = table + attribute(3, _CHAIN) + hook + attribute(7, b"filter\0")
+        changes = [(_NEW_TABLE, table), (_NEW_CHAIN, chain)]
+        changes += [(_NEW_RULE, table + attribute(2, _CHAIN) + nested(4, rule)) for rule in self._rules]
+        with suppress(FileNotFoundError):
+            _exchange(_NETFILTER, self._batch([(_DELETE_TABLE, table)]), 1)
+        _exchange(_NETFILTER, self._batch(changes), len(changes))
+
+    def _batch(self, changes: Sequence[tuple[int, bytes]]) -> bytes:
+        family = 10 if self.family == socket.AF_INET6 else 2
+        edge = struct.pack("!BBH", 0, 0, 10)
+        data = message(_BEGIN, 0, edge)
+        for number, (kind, payload) in enumerate(changes, 2):
+            header = struct.pack("!BBH", family, 0, 0)
+            flags = 0 if kind == _DELETE_TABLE else _CREATE | (_APPEND if kind == _NEW_RULE else _EXCL)
+            data += message(_SUBSYSTEM | kind, _ACK | flags, header + payload, number)
+        return data + message(_END, 0, edge)
+
+    def _to(self, address: str, mask: str | None = None) -> tuple[bytes, ...]:
+        packed = socket.inet_pton(self.family, address)
+        load = _payload(1, 24 if self.family == socket.AF_INET6 else 16, len(packed))
+        if mask is None:
+            return (load, _equal(packed))
+        return (load, _masked(socket.inet_pton(self.family, mask)), _equal(packed))
+
+    def _hand_over(self) -> tuple[bytes, ...]:
+        family = 10 if self.family == socket.AF_INET6 else 2
+        return (
+            _load(1, socket.inet_pton(self.family, self.listener)),
+            _load(2, struct.pack("!H", self.port)),
+            _expression("tproxy", attribute(1, _number(family)), attribute(2, _number(1)), attribute(3, _number(2))),
+            _accept(),
+        )
+
+
+def _number(value: int) -> bytes:
+    return struct.pack("!I", value)
+
+
+def _expression(name: str, *attributes: bytes) -> bytes:
+    return nested(1, attribute(1, name.encode() + b"\0"), nested(2, *attributes))
+
+
+def _payload(base: int, offset: int, length: int) -> bytes:
+    parts = (1, 1), (2, base), (3, offset), (4, length)
+    return _expression("payload", *(attribute(kind, _number(value)) for kind, value in parts))
+
+
+def _masked(mask: bytes) -> bytes:
+    numbers = (attribute(1, _number(1)), attribute(2, _number(1)), attribute(3, _number(len(mask))))
+    return _expression("bitwise", *numbers, nested(4, attribute(1, mask)), nested(5, attribute(1, bytes(len(mask)))))
+
+
+def _equal(value: bytes) -> bytes:
+    return _expression("cmp", attribute(1, _number(1)), attribute(2, _number(0)), nested(3, attribute(1, value)))
+
+
+def _load(register: int, value: bytes) -> bytes:
+    return _expression("immediate", attribute(1, _number(register)), nested(2, attribute(1, value)))
+
+
+def _accept() -> bytes:
+    verdict = nested(2, nested(2, attribute(1, _number(_ACCEPT))))
+    return _expression("immediate", attribute(1, _number(_VERDICT_REGISTER)), verdict)
+
+
+def _is_tcp() -> tuple[bytes, ...]:
+    return (_expression("meta", attribute(1, _number(1)), attribute(2, _number(16))), _equal(_TCP))
+
+
+def _to_port(port: int) -> tuple[bytes, ...]:
+    return (*_is_tcp(), _payload(2, 2, 2), _equal(struct.pack("!H", port)))

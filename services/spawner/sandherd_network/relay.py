@@ -1,0 +1,144 @@
+"""Two connected TCP sockets whose bytes are copied from each to the other, with half-close and backpressure."""
+
+import select
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from sandherd_network.loop import READ, WRITE, Loop
+
+_CHUNK: Final = 256 * 1024
+_TURN: Final = 8
+"""How many chunks one direction may copy before others have their turn."""
+_BUFFER: Final = memoryview(bytearray(_CHUNK))
+_RESET: Final = struct.pack("ii", 1, 0)
+_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 120), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 4))
+
+
+class Flow:
+    """One direction."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        self.source, self.sink = source, sink
+        self.pending = b""
+        """Read, and not yet accepted by the other side. While there is any, nothing more is read."""
+        self.ended = False
+        self.finished = False
+
+    def pump(self) -> None:
+        """Copy what can be copied without waiting. Raises `OSError`."""
+        for _ in range(_TURN):
+            if (self.pending and not self._flush()) or self.ended:
+                break
+            try:
+                size = self.source.recv_into(_BUFFER)
+            except BlockingIOError:
+                break
+            self.ended = size == 0
+            self._send(size)
+        if self.ended and not self.pending:
+            self._finish()
+
+    def _send(self, size: int) -> None:
+        try:
+            sent = self.sink.send(_BUFFER[:size]) if size else 0
+        except BlockingIOError:
+            sent = 0
+        self.pending = bytes(_BUFFER[sent:size])
+
+    def _flush(self) -> bool:
+        try:
+            self.pending = self.pending[self.sink.send(self.pending) :]
+        except BlockingIOError:
+            return False
+        return not self.pending
+
+    def _finish(self) -> None:
+        if not self.finished:
+            self.finished = True
+            with suppress(OSError):  # it has closed already
+                self.sink.shutdown(socket.SHUT_WR)
+
+
+class Relay:
+    """`accepted` is connected; `outgoing` is still connecting. `closed` is called once, when both are closed."""
+
+    def __init__(
+        self, loop: Loop, accepted: socket.socket, outgoing: socket.socket, closed: Callable[["Relay"], None]
+    ) -> None:
+        self._loop, self._closed = loop, closed
+        self._sockets = (accepted, outgoing)
+        self._flows = (Flow(accepted, outgoing), Flow(outgoing, accepted))
+        self.connected = False
+        self.touched = loop.now
+        for one in self._sockets:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE:
+                one.setsockopt(socket.IPPROTO_TCP, option, value)
+        loop.watch(outgoing.fileno(), WRITE, self._on_connected)
+
+    @property
+    def half_closed(self) -> bool:
+        """Whether one side has ended and the other has not."""
+        return any(flow.finished for flow in self._flows)
+
+    def abort(self) -> None:
+        """Close both with a reset: neither side takes it for an orderly end."""
+        for one in self._sockets:
+            reset(one, self._loop)
+        self._closed(self)
+
+    def _on_connected(self, _events: int) -> None:
+        if self._sockets[1].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.abort()
+            return
+        self.connected = True
+        self._on_ready(0)
+
+    def _on_ready(self, events: int) -> None:
+        self.touched = self._loop.now
+        try:
+            for flow in self._flows:
+                flow.pump()
+            if events & select.EPOLLERR:
+                self._raise_errors()
+        except OSError:
+            self.abort()
+            return
+        if all(flow.finished for flow in self._flows):
+            self._close()
+            return
+        for one in self._sockets:
+            self._loop.watch(one.fileno(), self._interest(one), self._on_ready)
+
+    def _raise_errors(self) -> None:
+        for one in self._sockets:
+            if number := one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(number, "a connection was lost")
+
+    def _interest(self, one: socket.socket) -> int:
+        interest = 0
+        for flow in self._flows:
+            if flow.source is one and not flow.ended and not flow.pending:
+                interest |= READ
+            if flow.sink is one and flow.pending:
+                interest |= WRITE
+        return interest
+
+    def _close(self) -> None:
+        for one in self._sockets:
+            self._loop.forget(one.fileno())
+            one.close()
+        self._closed(self)
+
+
+def reset(one: socket.socket, loop: Loop | None = None) -> None:
+    """Close a connection so that the other side's next operation fails at once."""
+    if loop:
+        loop.forget(one.fileno())
+    with suppress(OSError):
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    one.close()

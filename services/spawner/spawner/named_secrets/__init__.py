@@ -1,0 +1,1 @@
+"""Named secrets of projects: stored encrypted, resolved for each attempt."""

@@ -1,0 +1,139 @@
+"""Answers requests about named secrets: set, list, delete."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from nacl.public import PrivateKey
+
+from sandherd.bus.answering import Asked
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import DeleteSecret, ListSecrets, SecretDeleted, SecretList, SecretView, SetSecret
+from sandherd.contracts.specs import MAX_SECRET_BYTES, SHORTEST_SECRET
+from sandherd.contracts.states import TASK_ENDED
+from sandherd.sealed_secrets import open_sealed, secret_member
+from spawner.live import Live
+from spawner.named_secrets.record import SecretRecord
+from spawner.named_secrets.store import users
+from spawner.records.unavailable import StoreUnavailableError
+
+MOST_SECRETS: Final = 100
+"""How many secrets a project may have."""
+_LISTED: Final = 20
+
+
+class SecretAnswers:
+    """The handlers of requests about named secrets. No answer has a value. Raise `ContractError`."""
+
+    def __init__(self, live: Live, sealing: PrivateKey) -> None:
+        """`sealing` opens the values that clients have sealed."""
+        self._live = live
+        self._sealing = sealing
+
+    async def set_secret(self, asked: Asked[SetSecret]) -> SecretView:
+        """Store a value, instead of the one before."""
+        project, request = _one(asked.project), asked.request
+        value = self._opened(project, request)
+        with _available():
+            await self._check_room(project, request.name)
+            record = await self._live.secrets.put(project, request.name, value, request.updated_by)
+            return _view(record, self._users(project, request.name), readable=True)
+
+    async def list_secrets(self, asked: Asked[ListSecrets]) -> SecretList:
+        """The secrets of a project, or of all."""
+        with _available():
+            records = await self._live.secrets.all(None if asked.project == FLEET else asked.project)
+            readable = await self._live.secrets.readable()
+        views = [_view(one, self._users(one.project, one.name), readable=one.vault_key in readable) for one in records]
+        return SecretList(secrets=views)
+
+    async def delete_secret(self, asked: Asked[DeleteSecret]) -> SecretDeleted:
+        """Delete a secret; one that tasks still need only if that is forced."""
+        project, name = _one(asked.project), asked.request.name
+        with _available():
+            await self._live.catch_up()
+            found = self._users(project, name)
+            if found and not asked.request.force and await self._live.secrets.get(project, name):
+                raise _in_use(name, found)
+            if not await self._live.secrets.delete(project, name):
+                raise _unknown(project, name)
+        return SecretDeleted(name=name, tasks=found[:_LISTED])
+
+    def _users(self, project: str, name: str) -> list[str]:
+        views = [view for view in self._live.task_index.views() if view.project == project]
+        return users([(view.task, view.named_secrets) for view in views if view.state not in TASK_ENDED], name)
+
+    def _opened(self, project: str, request: SetSecret) -> str:
+        """The value that was sealed for this project and name."""
+        values = open_sealed(request.sealed, self._sealing) or {}
+        member = secret_member(project, request.name)
+        if set(values) != {member}:
+            raise ContractError(
+                Code.INVALID_FIELD,
+                "the value is sealed for another herd, project or name",
+                field="sealed",
+                remedy="set it again; update the client if that does not help",
+            )
+        value = values[member]
+        if "\0" in value or not SHORTEST_SECRET <= len(value.encode()) <= MAX_SECRET_BYTES:
+            limits = f"{SHORTEST_SECRET} to {MAX_SECRET_BYTES} bytes, and no NUL"
+            raise ContractError(
+                Code.INVALID_FIELD, f"a secret has {limits}", field="value", remedy="give another value"
+            )
+        return value
+
+    async def _check_room(self, project: str, name: str) -> None:
+        there = {record.name for record in await self._live.secrets.all(project)}
+        if name not in there and len(there) >= MOST_SECRETS:
+            raise ContractError(
+                Code.REFUSED,
+                f"project {project} has {len(there)} secrets; there may be {MOST_SECRETS}",
+                field="name",
+                remedy="delete one with `sandherd secrets delete`",
+            )
+
+
+def _one(project: str) -> str:
+    if project == FLEET:
+        raise ContractError(
+            Code.INVALID_FIELD, "a secret belongs to one project", field="project", remedy="name one with --project"
+        )
+    return project
+
+
+def _view(record: SecretRecord, tasks: list[str], *, readable: bool) -> SecretView:
+    return SecretView(
+        project=record.project,
+        name=record.name,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        updated_by=record.updated_by,
+        tasks=len(tasks),
+        readable=readable,
+    )
+
+
+def _in_use(name: str, tasks: list[str]) -> ContractError:
+    shown = ", ".join(tasks[:3]) + (" and others" if len(tasks) > 3 else "")
+    return ContractError(
+        Code.CONFLICT,
+        f"secret {name} is needed by {shown}",
+        field="name",
+        remedy="wait for them, or delete it with --force: attempts that run keep their value, later ones fail",
+    )
+
+
+def _unknown(project: str, name: str) -> ContractError:
+    remedy = "see `sandherd secrets list`"
+    return ContractError(Code.NOT_FOUND, f"there is no secret {name} in {project}", field="name", remedy=remedy)
+
+
+@contextmanager
+def _available() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise ContractError(
+            Code.UNAVAILABLE, f"secrets can't be read or written now: {error}", remedy="try again in a moment"
+        ) from error

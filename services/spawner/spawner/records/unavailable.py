@@ -1,0 +1,5 @@
+"""What a bucket that does not answer is told as."""
+
+
+class StoreUnavailableError(Exception):
+    """The bucket did not answer; nothing or everything of the change may have happened, and it may be done again."""

@@ -1,0 +1,144 @@
+"""Keys of stored secrets: one for each record, encrypted at rest, erased when its record needs it no more.
+
+A record in a bucket holds the secret part of its spec encrypted with a key of its own. That key is in the bucket
+`secret_keys`, encrypted with the herd's, which is derived from the spawner's signing key and is in no file of the
+broker. Deleting the key's message has the broker write random bytes over it (`no_erase` is false by default); a write
+over a message, a purge or an acknowledgement would leave its bytes in the block until that is compacted.
+"""
+
+import hmac
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from nacl.exceptions import CryptoError
+from nacl.secret import SecretBox
+from nacl.utils import random
+from nats.js.kv import KeyValue
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.message_erasure import erase
+from sandherd.bus.reading import bucket_of, last_on
+from sandherd.telemetry import logs
+from spawner.records.unavailable import StoreUnavailableError
+
+BUCKET: Final = "secret_keys"
+_STREAM: Final = f"KV_{BUCKET}"
+_MOST_KNOWN: Final = 10_000
+_PURPOSE: Final = b"sandherd stored secrets"
+_log: Final = logs.get("records")
+
+
+def herd_key(seed: str) -> bytes:
+    """The key that the keys of records are encrypted with, from the seed of a signing key of the spawner."""
+    return hmac.digest(seed.encode(), _PURPOSE, "sha256")
+
+
+class Vault:
+    """The bucket of keys. A name is `<bucket>.<project>.<record>`. Every replica has the same herd key."""
+
+    def __init__(self, bus: Bus, key: bytes) -> None:
+        self._bus = bus
+        self._box = SecretBox(key)
+        self._known: dict[str, bytes] = {}
+        self._left: dict[str, bytes | None] = {}
+
+    async def seal(self, name: str, text: str) -> str:
+        """The text encrypted with the key of this name, which is made if there is none.
+
+        Raises `StoreUnavailableError`, as `open` does.
+        """
+        # Not the one that is known here: another replica may have erased it meanwhile.
+        key = await self._read(name) or await self._make(name)
+        return SecretBox(key).encrypt(text.encode()).hex()
+
+    async def open(self, name: str, sealed: str) -> str | None:
+        """The text, or None if its key was erased."""
+        text = _opened(self._known.get(name), sealed)
+        return _opened(await self._read(name), sealed) if text is None else text
+
+    async def erase(self, name: str) -> None:
+        """Destroy a key: what it encrypted is random bytes from then on. What fails is tried again by `erase_left`."""
+        self._left[name] = self._known.pop(name, None)
+        await self._erase(name, None)
+
+    async def _erase(self, name: str, only: bytes | None) -> None:
+        """Erase a key; if `only` is given, no other one that has come in its place."""
+        try:
+            found = await last_on(self._bus, _STREAM, self._subject(name))
+            if only is None or only == self._decrypted(found.data):
+                await erase(self._bus, _STREAM, found.seq or 0)
+        except nats.js.errors.NotFoundError:
+            pass
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            _log.warning("a key of stored secrets is not erased yet", key=name, error=repr(error))
+            return
+        self._left.pop(name, None)
+
+    async def erase_left(self) -> None:
+        """Erase what could not be erased before."""
+        for name, key in tuple(self._left.items()):
+            await self._erase(name, key)
+
+    async def names(self) -> frozenset[str]:
+        """The names of all keys that there are. Raises `StoreUnavailableError`."""
+        try:
+            state = (await self._bus.js.stream_info(_STREAM, subjects_filter=">")).state
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"{BUCKET}: {error!r}") from error
+        return frozenset(subject.removeprefix(self._subject("")) for subject in state.subjects or ())
+
+    async def _read(self, name: str) -> bytes | None:
+        try:
+            found = await last_on(self._bus, _STREAM, self._subject(name))
+        except nats.js.errors.NotFoundError:
+            return None
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"{BUCKET} {name}: {error!r}") from error
+        key = self._decrypted(found.data)
+        if key is not None:
+            self._remember(name, key)
+        return key
+
+    def _decrypted(self, data: bytes | None) -> bytes | None:
+        """The key in a message; None if it was written with other keys of the herd."""
+        try:
+            return self._box.decrypt(data or b"")
+        except (CryptoError, ValueError):
+            return None
+
+    def _remember(self, name: str, key: bytes) -> None:
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)))
+        self._known[name] = key
+
+    async def _make(self, name: str) -> bytes:
+        key = random(SecretBox.KEY_SIZE)
+        try:
+            await self._kv.create(name, bytes(self._box.encrypt(key)))
+        except nats.js.errors.KeyWrongLastSequenceError:  # another replica was first
+            found = await self._read(name)
+            if found is None:  # of no use to anybody: the herd has other keys now
+                await self._erase(name, None)
+            return found or await self._make(name)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"{BUCKET} {name}: {error!r}") from error
+        self._remember(name, key)
+        return key
+
+    @property
+    def _kv(self) -> KeyValue:
+        return bucket_of(self._bus.js, BUCKET)
+
+    @staticmethod
+    def _subject(name: str) -> str:
+        return f"$KV.{BUCKET}.{name}"
+
+
+def _opened(key: bytes | None, sealed: str) -> str | None:
+    if key is None:
+        return None
+    try:
+        return SecretBox(key).decrypt(bytes.fromhex(sealed)).decode()
+    except CryptoError:  # another life of the same name had this key
+        return None

@@ -1,0 +1,99 @@
+"""A program of its own: it prepares what bubblewrap can't, and becomes bubblewrap.
+
+    python -I -S launcher.py <launch file>
+
+The launch file is written by the spawner (see `launching`) in the format of `marshal`, which loads fastest. The program
+joins a new session keyring, and, where the sandbox has a host uid of its own, mounts what the sandbox is to see at
+places which that uid reaches, in a mount namespace of its own, and gives up root for the uid. Bubblewrap then finds
+those paths in its arguments. Only the standard library.
+"""
+
+import ctypes
+import marshal
+import os
+import sys
+from typing import Any, Final
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING: Final = 1
+_NEW_MOUNTS: Final = 0x00020000
+_READ_ONLY, _NO_SETUID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 2, 4, 32, 4096, 16384, 1 << 19
+"""Of unshare(2) and mount(2)."""
+_NO_KEYRINGS: Final = 38
+"""ENOSYS: a kernel without keyrings has none to leak."""
+
+
+def main() -> int:
+    """Become bubblewrap. Returns only if that fails."""
+    with open(sys.argv[1], "rb") as file:  # noqa: PTH123  # nothing more is loaded
+        launch = marshal.load(file)  # noqa: S302  # our spawner's own, which nobody else may write
+    try:
+        join_session_keyring()
+        if launch["user"] is not None:
+            _stage(launch["stage"], launch["mounts"], launch["covers"])
+            _become(launch["user"])
+        argv = list(launch["argv"])
+        if launch["filter"]:
+            argv[1:1] = ["--seccomp", str(_in_memory(launch["filter"]))]
+        os.execv(argv[0], argv)  # noqa: S606  # there is no shell in it
+    except OSError as error:
+        sys.stderr.write(f"bwrap: {error}\n")
+    return 1
+
+
+def join_session_keyring() -> None:
+    """Leave the keyring of the session that started us: its keys are none of the sandbox's. Raises `OSError`."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is None:
+        return
+    if _LIBC.syscall(number, _JOIN_SESSION_KEYRING, None) < 0 and ctypes.get_errno() != _NO_KEYRINGS:
+        raise OSError(ctypes.get_errno(), "no new session keyring: " + os.strerror(ctypes.get_errno()))
+
+
+def _stage(stage: str, mounts: list[list[Any]], covers: list[str]) -> None:
+    """Mount each source at a place below `stage`, which nobody else sees. Raises `OSError`."""
+    if _LIBC.unshare(_NEW_MOUNTS) != 0:
+        raise OSError(ctypes.get_errno(), "no mount namespace: " + os.strerror(ctypes.get_errno()))
+    _mount(None, "/", None, _RECURSIVE | _SLAVE)  # what the host unmounts later is unmounted here, too
+    _mount("tmpfs", stage, "tmpfs", _NO_SETUID | _NO_DEVICES, "mode=0755,size=1m")
+    for source, target, writable in mounts:
+        _make_like(source, target)
+        _mount(source, target, None, _BIND | _RECURSIVE)
+        if writable:
+            _mount(None, target, None, _REMOUNT | _BIND | _NO_SETUID | _NO_DEVICES)
+    for target in covers:
+        if os.path.isdir(target):  # noqa: PTH112  # as above
+            _mount("tmpfs", target, "tmpfs", _NO_SETUID | _NO_DEVICES | _READ_ONLY, "mode=0755,size=4k")
+
+
+def _make_like(source: str, target: str) -> None:
+    if os.path.isdir(source):  # noqa: PTH112  # as above
+        os.mkdir(target, 0o755)  # noqa: PTH102  # as above
+    else:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    words = [None if word is None else word.encode() for word in (source, target, kind, options)]
+    if _LIBC.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{source or target} can't be mounted: {os.strerror(number)}")
+
+
+def _become(user: int) -> None:
+    """This uid and gid alone, with no way back. Raises `OSError`."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def _in_memory(program: bytes) -> int:
+    descriptor = os.memfd_create("filter", 0)
+    os.write(descriptor, program)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Host user ids of sandboxes: where the spawner is root, each sandbox has an unprivileged one that nobody else has.
+
+A reservation is a file named after the uid in a folder that all spawners of this host share. It holds the path of the
+sandbox's directory, and stays until the sandbox is removed. The sandbox's directory in turn records the uid. After a
+reboot the reservations are gone: a sandbox then gets its recorded uid again if nobody has taken it meanwhile.
+"""
+
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.private_files import make_directory
+from spawner.runtimes.layout import Place
+
+RESERVATIONS: Final = Path("/run/sandherd/uids")
+_OWN: Final = 0o700
+_PASSABLE: Final = 0o711
+"""Sandboxes' uids pass through it to what is staged for them."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRIES: Final = 4096
+_ID: Final = 2
+"""The field of the number in `/etc/passwd` and `/etc/group`."""
+_SHARED: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class NoUserError(Exception):
+    """There is no host uid for a sandbox; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class SandboxUsers:
+    """The range of host uids for sandboxes; each is used as gid, too."""
+
+    first: int
+    count: int
+    folder: Path = RESERVATIONS
+
+    @property
+    def ids(self) -> range:
+        """All of the range."""
+        return range(self.first, self.first + self.count)
+
+    def claim(self, place: Place) -> int:
+        """Reserve and record a uid for this sandbox, the recorded one if it is still its own.
+
+        Raises `NoUserError`, `OSError`.
+        """
+        with self._locked():
+            recorded = place.user
+            if recorded is not None and recorded in self.ids and self._take(recorded, place.folder):
+                return recorded
+            for _ in range(_TRIES):
+                uid = self.first + secrets.randbelow(self.count)
+                if self._take(uid, place.folder):
+                    place.record_user(uid)  # before anybody else looks: a reservation without a record is nobody's
+                    return uid
+        raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: raise SANDHERD_SANDBOX_UID_COUNT")
+
+    def release(self, place: Place) -> None:
+        """Give up this sandbox's reservation, if it has one. Its processes have ended."""
+        uid = place.user
+        if uid is None:
+            return
+        with self._locked():
+            if self._holder(uid) == str(place.folder):
+                (self.folder / str(uid)).unlink(missing_ok=True)
+
+    def remove_stale(self) -> list[int]:
+        """Remove the reservations of sandboxes that are gone, as when their spawner's home was deleted.
+
+        Returns their uids. One whose uid still has a process is left. Raises `NoUserError`, `OSError`.
+        """
+        with self._locked():
+            reserved = (int(entry.name) for entry in os.scandir(self.folder) if entry.name.isdecimal())
+            stale = [uid for uid in reserved if not _records(Path(self._holder(uid) or ""), uid)]
+            running = _uids_in_use() if stale else set()
+            removed = [uid for uid in stale if uid not in running]
+            for uid in removed:
+                (self.folder / str(uid)).unlink()
+        return removed
+
+    def _take(self, uid: int, folder: Path) -> bool:
+        holder = self._holder(uid)
+        if holder == str(folder):
+            return True
+        if holder is not None and (_records(Path(holder), uid) or uid in _uids_in_use()):
+            return False
+        part = self.folder / f".{uid}"
+        part.write_text(str(folder))
+        part.replace(self.folder / str(uid))
+        return True
+
+    def _holder(self, uid: int) -> str | None:
+        try:
+            return (self.folder / str(uid)).read_text()
+        except FileNotFoundError:
+            return None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """No other spawner of this host changes reservations meanwhile."""
+        make_directory(self.folder.parent, _PASSABLE)
+        make_directory(self.folder, _OWN)
+        lock = os.open(self.folder, _FOLDER)
+        try:
+            found = os.fstat(lock)
+            if found.st_uid != os.getuid() or found.st_mode & _SHARED:
+                raise NoUserError(f"{self.folder} can be changed by others: remove it, and start the spawner again")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _records(folder: Path, uid: int) -> bool:
+    """Whether the sandbox in this directory is there and says that the uid is its own."""
+    return Place(folder).user == uid
+
+
+def _uids_in_use() -> set[int]:
+    """The uids of this host's processes. A sandbox that was removed behind our back may still have some."""
+    found: set[int] = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with suppress(OSError):  # it has just ended
+                found.add(entry.stat().st_uid)
+    return found
+
+
+def collision(users: SandboxUsers, etc: Path = Path("/etc"), proc: Path = Path("/proc")) -> str | None:
+    """Why this range can't be used on this host, and what to change; None if it can."""
+    found = [
+        *(f"some of {users.first}–{users.ids[-1]} do not exist here ({path})" for path in _unmapped(users, proc)),
+        *(f"{who} in {path} has id {uid}" for path, who, uid in _accounts(etc) if uid in users.ids),
+        *(f"{who} in {path} has some of them" for path, who, theirs in _delegated(etc) if _overlap(theirs, users)),
+    ]
+    fix = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that are nobody else's"
+    return f"host ids for sandboxes: {found[0]}; {fix}" if found else None
+
+
+def _unmapped(users: SandboxUsers, proc: Path) -> list[Path]:
+    maps = [proc / "self" / name for name in ("uid_map", "gid_map")]
+    return [path for path in maps if not any(_covers(line, users.ids) for line in _lines(path))]
+
+
+def _accounts(etc: Path) -> Iterator[tuple[Path, str, int]]:
+    for path in (etc / "passwd", etc / "group"):
+        for line in _lines(path):
+            fields = line.split(":")
+            if len(fields) > _ID and fields[_ID].isdecimal():
+                yield path, fields[0], int(fields[_ID])
+
+
+def _delegated(etc: Path) -> Iterator[tuple[Path, str, range]]:
+    for path in (etc / "subuid", etc / "subgid"):
+        for line in _lines(path):
+            who, first, count = (*line.split(":"), "", "")[:3]
+            if first.isdecimal() and count.isdecimal():
+                yield path, who, range(int(first), int(first) + int(count))
+
+
+def _covers(line: str, ids: range) -> bool:
+    """Whether a line of a uid map (user_namespaces(7)) has all of these."""
+    inside, _, count = (int(field) for field in line.split())
+    return inside <= ids[0] and ids[-1] < inside + count
+
+
+def _overlap(theirs: range, users: SandboxUsers) -> bool:
+    return theirs.start < users.ids.stop and users.ids.start < theirs.stop
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def give_tree(folder: Path, uid: int) -> None:
+    """Give a directory and all that is in it to a uid. Links are given, not followed. Raises `OSError`.
+
+    The directory itself is given last: one that is not the uid's has to be given once more.
+    """
+    for _, folders, files, directory in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            os.chown(name, uid, uid, dir_fd=directory, follow_symlinks=False)
+    os.chown(folder, uid, uid, follow_symlinks=False)

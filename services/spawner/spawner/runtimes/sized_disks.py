@@ -1,0 +1,233 @@
+"""A file system of a fixed size for each sandbox: a sparse ext4 image, mounted at the sandbox's directory.
+
+It is one limit for all that the sandbox can write to, in bytes and in inodes, whichever process wrote it and whether
+the file still has a name. Only root of the host can mount one. Images are stored beside the directory of the sandboxes,
+so that sandboxes are found by their directories with and without images. What is not `async` here blocks.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.private_files import make_directory
+from sandherd.telemetry import logs
+from spawner.runtimes import disk_images, image_mounts
+from spawner.runtimes.disk_images import DRAFT, DiskError
+
+_OWN: Final = 0o700
+_MIB: Final = 1024 * 1024
+_SUFFIX: Final = ".img"
+_TEMPLATE: Final = ".template"
+_TRIAL: Final = "trial"
+_SPARE: Final = ".held/spare"
+_RUN: Final = "run"
+_RUNS: Final = ".run"
+_SPARE_BYTES: Final = 2 * _MIB
+_SPARE_FILES: Final = 16
+_FREE_SECONDS: Final = 5.0
+"""How long the kernel may take to end the file system of a sandbox whose processes have ended."""
+_LOOK_AGAIN: Final = 0.01
+_log: Final = logs.get("runtime.disk")
+
+
+@dataclass(frozen=True)
+class SizedDisks:
+    """The images of one runtime. `megabytes` is the size of new ones; 0: new sandboxes have none."""
+
+    folder: Path
+    megabytes: int
+
+    def image(self, sandbox: str) -> Path:
+        """The path of a sandbox's image, whether it exists or not."""
+        return self.folder / f"{sandbox}{_SUFFIX}"
+
+    def attach(self, place: Path) -> None:
+        """Mount the sandbox's file system at its directory, which is created first. Raises `OSError`.
+
+        A sandbox that was created without an image gets none.
+        """
+        if self.megabytes or self.image(place.name).exists():
+            with self._locked(fcntl.LOCK_SH):
+                self._attach(place)
+
+    def _attach(self, place: Path) -> None:
+        if is_attached(place):
+            return
+        image = self.image(place.name)
+        new = not image.exists()
+        if new and place.is_dir() and any(place.iterdir()):
+            return
+        make_directory(place)  # first: an image whose sandbox has no directory is removed by the next start
+        if new:
+            self._copy_template(image)
+        self._mount(place)
+        if new:
+            _reserve(place / _SPARE)
+
+    def is_missing(self, place: Path) -> bool:
+        """Whether the sandbox has a file system that is not mounted: what is in it, such as its runs, can't be seen."""
+        return self.image(place.name).exists() and not is_attached(place)
+
+    async def mend(self, place: Path) -> None:
+        """Prepare the file system of a sandbox that has ended for its recovery. Raises `OSError`.
+
+        The reserve is released. A file system that refuses writes, as after the host's disk was full, is mounted again,
+        which replays its journal.
+        """
+        if os.path.ismount(place) and await asyncio.to_thread(_refuses_writes, place):
+            await asyncio.to_thread(image_mounts.detach, place)
+            await self._until_free(place)
+        await asyncio.to_thread(self.attach, place)
+        await asyncio.to_thread(shutil.rmtree, place / _SPARE, ignore_errors=True)
+
+    async def _until_free(self, place: Path) -> None:
+        """Return when the kernel has ended the file system, shortly after its last process. Raises `DiskError`."""
+        deadline = asyncio.get_running_loop().time() + _FREE_SECONDS
+        while await asyncio.to_thread(image_mounts.is_in_use, self.image(place.name)):
+            if asyncio.get_running_loop().time() > deadline:
+                raise DiskError(f"the file system of {place.name} refuses writes, and a process still uses it")
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    def reattach(self, places: Callable[[], list[Path]]) -> None:
+        """Mount the images that are not mounted, as after a restart of the host; remove those without a sandbox."""
+        if not self.folder.is_dir():
+            return
+        with self._locked(fcntl.LOCK_EX):
+            self._reattach({place.name: place for place in places()})
+
+    def _reattach(self, known: Mapping[str, Path]) -> None:
+        for draft in self.folder.glob(f"*{DRAFT}"):
+            draft.unlink()  # its writer ended before it was complete
+        for image in self.folder.glob(f"*{_SUFFIX}"):
+            if image.stem.startswith(_TEMPLATE) or image.stem == _TRIAL:
+                continue
+            if image.stem not in known:
+                _log.info("removing the file system of a sandbox that no longer exists", sandbox=image.stem)
+                shutil.rmtree(self._runs(image.stem), ignore_errors=True)
+                image.unlink()
+                continue
+            self._try_to_mount(known[image.stem])
+
+    def _try_to_mount(self, place: Path) -> None:
+        if is_attached(place):
+            return
+        try:
+            self._mount(place)
+        except OSError as error:  # as while the host's disk is full; the next use of the sandbox tries again
+            _log.warning("the file system of a sandbox can't be mounted", sandbox=place.name, error=str(error))
+
+    def remove(self, place: Path) -> bool:
+        """Unmount and delete the sandbox's file system. False if it has none. Raises `OSError`."""
+        if not os.path.ismount(place) and not self.image(place.name).exists():
+            return False
+        with self._locked(fcntl.LOCK_SH):
+            return self._remove(place)
+
+    def _remove(self, place: Path) -> bool:
+        image_mounts.detach(place)
+        image = self.image(place.name)
+        if not image.exists():
+            return False
+        shutil.rmtree(self._runs(place.name), ignore_errors=True)
+        image.unlink()
+        return True
+
+    def move(self, place: Path, to: Path) -> bool:
+        """Mount the sandbox's file system at another directory, of the same name. False if it has none.
+
+        Raises `OSError`.
+        """
+        if not self.image(place.name).exists():
+            return False
+        with self._locked(fcntl.LOCK_SH):
+            make_directory(to)  # first: an image whose sandbox has no directory is removed by the next start
+            if is_attached(place):
+                image_mounts.bind(place, to)
+            else:
+                self._try_to_mount(to)
+            image_mounts.detach(place)
+            place.rmdir()
+        return True
+
+    def try_out(self) -> str | None:
+        """Mount one, and remove it. The reason why that is impossible here; None if it works."""
+        trial = self.folder / _TRIAL
+        try:
+            with self._locked(fcntl.LOCK_EX):
+                try:
+                    self._remove(trial)  # of a trial that was killed
+                    self._attach(trial)
+                finally:
+                    self._remove(trial)
+                    with suppress(OSError):
+                        trial.rmdir()
+        except OSError as error:
+            return str(error)
+        return None
+
+    @contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        """Exclude the other processes that use this folder, such as another replica of the spawner.
+
+        Shared by those that use one sandbox, as a sandbox is used by one at a time.
+        """
+        make_directory(self.folder)
+        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, kind)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _runs(self, sandbox: str) -> Path:
+        """The files of the runtime about a sandbox's runs: they can be written when the sandbox's disk is full."""
+        return self.folder / f"{sandbox}{_RUNS}"
+
+    def _mount(self, place: Path) -> None:
+        """Mount the image, and over one directory in it the one of its runs, which is on the host's own file system."""
+        if not os.path.ismount(place):
+            image_mounts.mount_image(self.image(place.name), place)
+            place.chmod(_OWN)
+        make_directory(self._runs(place.name))
+        make_directory(place / _RUN)
+        image_mounts.bind(self._runs(place.name), place / _RUN)
+
+    def _copy_template(self, image: Path) -> None:
+        """A new image: a copy of one that is created once for each size, which takes a tenth of `mkfs.ext4`."""
+        template = self.folder / f"{_TEMPLATE}-{self.megabytes}{_SUFFIX}"
+        if not template.exists():
+            disk_images.make(template, self.megabytes * _MIB)
+        disk_images.copy(template, image)
+
+
+def is_attached(place: Path) -> bool:
+    """Whether a sandbox's file system is mounted at its directory, with the directory of its runs."""
+    return os.path.ismount(place) and os.path.ismount(place / _RUN)
+
+
+def _refuses_writes(place: Path) -> bool:
+    """Whether ext4 has stopped writing after an error. Tried, as recent kernels do not set the flag "read-only"."""
+    probe = place / f".probe-{secrets.token_hex(4)}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        return error.errno in {errno.EROFS, errno.EIO}
+    return False
+
+
+def _reserve(folder: Path) -> None:
+    """Some bytes and inodes that a recovery of the sandbox can use when its file system is full."""
+    make_directory(folder)
+    with (folder / "bytes").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, _SPARE_BYTES)
+    for number in range(_SPARE_FILES):
+        (folder / str(number)).touch()

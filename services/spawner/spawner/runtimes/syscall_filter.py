@@ -1,0 +1,195 @@
+"""The seccomp filter of sandboxes of the process runtime: what it denies, and its classic BPF program.
+
+The filter denies the system calls in `RULES`, every system call that is newer than this table, and every foreign
+calling convention (i386, x32). All others are allowed. `compile_filter` assembles it for the machine it runs on, as
+`seccomp(2)` and bubblewrap's `--seccomp` take it: an array of `struct sock_filter` in native byte order.
+"""
+
+import errno
+import platform
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from spawner.runtimes.syscall_numbers import ARCHITECTURES, LAST_KNOWN, NUMBERS
+
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_GREATER, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x06
+"""BPF opcodes: load a word, AND, jump if equal, jump if greater, return (linux/bpf_common.h)."""
+_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+"""Return values (linux/seccomp.h)."""
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+"""Offsets in `struct seccomp_data`; each argument has 8 bytes, the lower half first on both architectures."""
+
+_NAMESPACES: Final = 0x7E020080
+"""CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
+_CLONE_NAMESPACES: Final = 0x7E020000
+"""The same without CLONE_NEWTIME, whose bit belongs to the exit signal in clone(2)."""
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_SOCKET_TYPE, _RAW, _PACKET = 0xF, 3, 10
+_NETLINK_ROUTE: Final = 0
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
+_OTHER: Final = (0,)
+"""Pid 0 is the caller; any other number may be the worker, which has the same uid."""
+
+
+class Group(StrEnum):
+    """What a rule protects against."""
+
+    MOUNTS = "mounts and namespaces"
+    KEYS = "kernel keyrings"
+    KERNEL = "kernel programs, modules and images"
+    TRACING = "system-wide tracing and fault handling"
+    HOST = "settings of the host"
+    FILES = "files outside of the sandbox"
+    SOCKETS = "sockets"
+    TERMINALS = "terminals"
+    OTHERS = "limits and priorities of other processes, the worker's among them"
+    ABI = "other and obsolete interfaces"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Holds if argument number `argument`, masked, is one of `values`; with `negated`, if it is none of them."""
+
+    argument: int
+    values: tuple[int, ...]
+    mask: int | None = None
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A system call that is denied with this error where all conditions hold."""
+
+    syscall: str
+    group: Group
+    conditions: tuple[Condition, ...] = ()
+    error: int = errno.EPERM
+    when: str = ""
+    """The conditions in words, for the documentation."""
+
+
+def _plain(group: Group, names: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
+    return tuple(Rule(name, group, error=error) for name in names.split())
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    *_plain(Group.MOUNTS, "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig"),
+    *_plain(Group.MOUNTS, "fsmount fspick mount_setattr setns"),
+    Rule("unshare", Group.MOUNTS, (Condition(0, (0,), _NAMESPACES, negated=True),), when="with a namespace flag"),
+    Rule("clone", Group.MOUNTS, (Condition(0, (0,), _CLONE_NAMESPACES, negated=True),), when="with a namespace flag"),
+    # Its flags lie in memory, where no filter can look: C libraries then use `clone` instead.
+    *_plain(Group.ABI, "clone3", errno.ENOSYS),
+    *_plain(Group.KEYS, "keyctl add_key request_key"),
+    *_plain(Group.KERNEL, "bpf kexec_load kexec_file_load init_module finit_module delete_module create_module"),
+    *_plain(Group.TRACING, "perf_event_open userfaultfd lookup_dcookie"),
+    *_plain(Group.HOST, "iopl ioperm swapon swapoff reboot quotactl quotactl_fd acct syslog vhangup settimeofday"),
+    *_plain(Group.HOST, "clock_settime clock_adjtime adjtimex sethostname setdomainname"),
+    *_plain(Group.FILES, "open_by_handle_at fanotify_init"),
+    Rule(
+        "socket",
+        Group.SOCKETS,
+        (Condition(0, (_UNIX, _INET, _INET6, _NETLINK), negated=True),),
+        errno.EAFNOSUPPORT,
+        "of other families than AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK",
+    ),
+    Rule(
+        "socket",
+        Group.SOCKETS,
+        (Condition(0, (_INET, _INET6)), Condition(1, (_RAW, _PACKET), _SOCKET_TYPE)),
+        when="raw sockets",
+    ),
+    Rule(
+        "socket",
+        Group.SOCKETS,
+        (Condition(0, (_NETLINK,)), Condition(2, (_NETLINK_ROUTE,), negated=True)),
+        errno.EPROTONOSUPPORT,
+        "netlink protocols other than NETLINK_ROUTE",
+    ),
+    Rule(
+        "socketpair",
+        Group.SOCKETS,
+        (Condition(0, (_UNIX,), negated=True),),
+        errno.EAFNOSUPPORT,
+        "of other families than AF_UNIX",
+    ),
+    *(
+        Rule(name, Group.OTHERS, (Condition(0, _OTHER, negated=True),), when="with a pid other than 0")
+        for name in ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr")
+    ),
+    *(
+        Rule(name, Group.OTHERS, (Condition(1, _OTHER, negated=True),), when="with a pid other than 0")
+        for name in ("setpriority", "ioprio_set")
+    ),
+    Rule("setpriority", Group.OTHERS, (Condition(0, (_PRIO_USER,)),), when="of all processes of a user"),
+    Rule("ioprio_set", Group.OTHERS, (Condition(0, (_IOPRIO_WHO_USER,)),), when="of all processes of a user"),
+    Rule("ioctl", Group.TERMINALS, (Condition(1, (_TIOCSTI, _TIOCLINUX)),), when="TIOCSTI, TIOCLINUX"),
+    # `fs.aio-max-nr` is one number for the whole host, and one process can use all of it.
+    *_plain(Group.HOST, "io_setup", errno.ENOSYS),
+    *_plain(Group.ABI, "io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),
+    *_plain(Group.ABI, "modify_ldt nfsservctl uselib ustat sysfs _sysctl afs_syscall get_kernel_syms"),
+    *_plain(Group.ABI, "query_module security tuxcall vserver getpmsg putpmsg"),
+)
+
+
+class NoFilterError(Exception):
+    """There is no table of system calls for this machine's architecture."""
+
+
+def compile_filter(*, nested: bool = False, machine: str | None = None) -> bytes:
+    """The filter as a BPF program. `nested` allows namespaces and mounts in them. Raises `NoFilterError`."""
+    name = machine or platform.machine()
+    if name not in ARCHITECTURES:
+        raise NoFilterError(f"there is no seccomp filter for {name}: use {' or '.join(ARCHITECTURES)}")
+    column, audit = ARCHITECTURES[name]
+    program = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_JUMP_EQUAL, audit, yes=1),
+        _step(_RETURN, _KILL_PROCESS),
+        _step(_LOAD, _NUMBER),
+        _step(_JUMP_GREATER, LAST_KNOWN, no=1),  # x32 calls, too: their numbers have bit 30 set
+        _step(_RETURN, _ERRNO | errno.ENOSYS),
+    ]
+    for rule in RULES:
+        number = NUMBERS[rule.syscall][column]
+        if number is not None and not (nested and rule.group is Group.MOUNTS):
+            program += _assemble(rule, number)
+    return b"".join([*program, _step(_RETURN, _ALLOW)])
+
+
+def _assemble(rule: Rule, number: int) -> list[bytes]:
+    """The rule's own block, from the number of the system call in the accumulator to there again if it fails."""
+    blocks = [_check(condition) for condition in rule.conditions]
+    inner = [step for block in blocks for step in block]
+    ending = [_step(_RETURN, _ERRNO | rule.error)]
+    if not inner:
+        return [_step(_JUMP_EQUAL, number, no=1), *ending]
+    left = len(inner) + len(ending)
+    steps, done = [_step(_JUMP_EQUAL, number, no=left + 1)], 0
+    for condition, block in zip(rule.conditions, blocks, strict=True):
+        done += len(block)
+        # Where this condition fails, go on behind the rule's return, where the number is loaded again.
+        steps += _check(condition, failed=left - done)
+    return [*steps, *ending, _step(_LOAD, _NUMBER)]
+
+
+def _check(condition: Condition, failed: int = 0) -> list[bytes]:
+    """Go on if it holds; if not, jump over `failed` further steps."""
+    steps = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]
+    if condition.mask is not None:
+        steps.append(_step(_AND, condition.mask))
+    last = len(condition.values) - 1
+    for index, value in enumerate(condition.values):
+        rest = last - index
+        if condition.negated:
+            steps.append(_step(_JUMP_EQUAL, value, yes=rest + failed))
+        else:
+            steps.append(_step(_JUMP_EQUAL, value, yes=rest, no=failed if index == last else 0))
+    return steps
+
+
+def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    """One `struct sock_filter`. Raises `struct.error` for a jump of more than 255 steps."""
+    return struct.pack("=HBBI", code, yes, no, value)

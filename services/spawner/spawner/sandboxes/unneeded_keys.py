@@ -1,0 +1,48 @@
+"""Keys of stored secrets that no record needs: what is left over where a spawner ended between two writes."""
+
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
+from sandherd.telemetry import logs
+from spawner.live import Live
+from spawner.named_secrets.store import BUCKET as SECRETS
+
+_log = logs.get("sweeper")
+
+
+class UnneededKeys:
+    """Erases a key that was unneeded at two sweeps: at one alone its record may just be about to be written."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._unneeded: frozenset[str] = frozenset()
+
+    async def erase(self) -> None:
+        """One pass. Raises `StoreUnavailableError`."""
+        vault = self._live.vault
+        if vault is None:
+            return
+        await vault.erase_left()
+        found = frozenset([name for name in await vault.names() if not await self._is_needed(name)])
+        for name in found & self._unneeded:
+            _log.info("a key of stored secrets that no record needs is erased", key=name)
+            await vault.erase(name)
+        self._unneeded = found - self._unneeded
+
+    async def _is_needed(self, name: str) -> bool:
+        bucket, _, key = name.partition(".")
+        if self._lives(bucket, key):
+            return True
+        if bucket == SECRETS:
+            return await self._live.secrets.needs_key(key)
+        if bucket == "tasks":
+            task = await self._live.tasks.load(key)
+            return task is not None and task.record.sealed is not None
+        sandbox = await self._live.sandboxes.load(key)
+        return sandbox is not None and sandbox.record.sealed is not None
+
+    def _lives(self, bucket: str, key: str) -> bool:
+        """Whether it is known here that its record goes on: then it is not read."""
+        if bucket == "tasks":
+            task = self._live.task_index.get(key)
+            return task is not None and task.view.state not in TASK_ENDED
+        sandbox = self._live.sandbox_index.get(key)
+        return sandbox is not None and sandbox.view.state not in SANDBOX_ENDED

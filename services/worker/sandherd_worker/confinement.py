@@ -1,0 +1,63 @@
+"""Keeps agents and commands from tracing or signalling their worker, which runs under the same uid.
+
+Each program that the worker starts enters a Landlock domain of its own before it is executed: the kernel then refuses
+signals, tracing and connections to abstract sockets from it, and from all it starts, to processes outside of that
+domain (Linux 6.12). The worker itself can't be traced or read through `/proc` on any kernel, as it is not dumpable.
+Both are done only where the runtime has ruled out new privileges (`no_new_privs`), which Landlock needs.
+"""
+
+import ctypes
+import fcntl
+import os
+from functools import cache
+from typing import Final
+
+_PR_SET_DUMPABLE, _PR_GET_NO_NEW_PRIVS = 4, 39
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446
+_VERSION_FLAG: Final = 1
+_SCOPES: Final = 6
+"""The first Landlock ABI that has scopes."""
+_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
+_NOT_RUN: Final = 126
+_ABOVE: Final = 10
+"""The lowest number for our descriptor: smaller ones are given to programs."""
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def hide_from_agents() -> None:
+    """Keep this process from being traced, and its files in `/proc` from being opened, by processes of the same uid.
+
+    Raises `OSError` where the kernel can confine agents and refuses the rules.
+    """
+    if _rules_out_privileges():
+        _LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    _rules()
+
+
+def enter() -> None:
+    """For the child, between fork and exec: enter a new domain. One system call; ends the child if it is refused.
+
+    Not a thread's domain that children would inherit: an agent could then signal that thread, and so the worker.
+    """
+    rules = _rules()
+    if rules is not None and _LIBC.syscall(_RESTRICT_SELF, rules, 0) != 0:
+        os._exit(_NOT_RUN)
+
+
+@cache
+def _rules() -> int | None:
+    """The rules that every domain is made of, as a descriptor; None where there is no Landlock with scopes."""
+    if not _rules_out_privileges() or _LIBC.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG) < _SCOPES:
+        return None
+    words = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS)
+    descriptor = _LIBC.syscall(_CREATE_RULESET, ctypes.byref(words), ctypes.sizeof(words), 0)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "no Landlock rules: " + os.strerror(ctypes.get_errno()))
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    finally:
+        os.close(descriptor)
+
+
+def _rules_out_privileges() -> bool:
+    return bool(_LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)

@@ -1,0 +1,193 @@
+"""How a secret may be written: one table, from which the search, the documentation and the tests are made."""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import quote
+
+from sandherd_worker.redaction_search import Needle
+from sandherd_worker.redaction_views import compact, unescaped
+
+SHORTEST_SECRET: Final = 4
+SHORTEST_ENCODED: Final = 8
+"""From this length in bytes on a secret is also searched for in its encoded forms."""
+SHORTEST_LINE: Final = 16
+"""A line of a secret of several lines (a key) counts as a secret by itself from this length on."""
+_BEFORE_BASE64: Final = 3
+_BEFORE_BASE32: Final = 5
+
+
+class Reading(StrEnum):
+    """The reading of the text in which a form is searched for."""
+
+    TEXT = "text"
+    UNESCAPED = "unescaped"
+    COMPACT = "compact"
+    HEXADECIMAL = "hexadecimal"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One way in which secrets are written. `tools` are what writes so; `shortest` is the secret's length in bytes."""
+
+    name: str
+    tools: str
+    reading: Reading
+    needles: Callable[[bytes], Iterable[Needle]]
+    shortest: int = SHORTEST_ENCODED
+
+
+def literal_forms(secret: str) -> Iterator[str]:
+    """A secret as it may stand in a text, in JSON and in a URL; and its longer lines."""
+    yield quote(secret, safe="", errors="surrogatepass")
+    for text in dict.fromkeys((secret, secret.replace("\\n", "\n"))):
+        yield from _written(text)
+        for line in text.splitlines():
+            if len(line) >= SHORTEST_LINE:
+                yield from (line, *_in_json(line))
+
+
+def _written(text: str) -> Iterator[str]:
+    yield text
+    for form in _as_some_write_it(text):
+        yield form
+        yield from _in_json(form)
+
+
+def _in_json(text: str) -> tuple[str, str]:
+    """A string as JSON has it, in ASCII alone and in all letters."""
+    return json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+_FOR_HTML: Final = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
+
+
+def _as_some_write_it(text: str) -> Iterator[str]:
+    """As JSON, also with what some languages escape beside what they must."""
+    for form in _in_json(text):
+        yield form
+        yield _ESCAPE.sub(lambda found: found[0][:2] + found[0][2:].upper(), form)
+        yield form.translate(_FOR_HTML)
+        yield form.replace("/", r"\/")
+
+
+def _literal(secret: bytes) -> Iterator[Needle]:
+    for form in literal_forms(secret.decode("utf-8", "surrogatepass")):
+        yield Needle(form.encode("utf-8", "surrogatepass"))
+
+
+def _unescaped(secret: bytes) -> Iterator[Needle]:
+    """As it reads when all escapes are read: so does a secret that itself contains what looks like one."""
+    view = unescaped(secret)
+    once = secret if view is None else view.data
+    again = unescaped(once)
+    for text in (secret, once, once if again is None else again.data):
+        yield Needle(text)
+        yield Needle(text.replace(b" ", b"+"))
+        yield from (Needle(line) for line in text.splitlines() if len(line) >= SHORTEST_LINE)
+
+
+def _in_pieces(secret: bytes) -> Iterator[Needle]:
+    """Only its letters, digits and the signs of base64; of a PEM file, only the body."""
+    plain = secret.replace(b"\\n", b"\n")
+    body = b"\n".join(line for line in plain.splitlines() if not line.strip().startswith(b"-----"))
+    found = compact(body).data
+    if len(found) >= SHORTEST_LINE:
+        yield Needle(found)
+
+
+def _cores(encode: Callable[[bytes], bytes], bits: int, before: int) -> Callable[[bytes], Iterator[Needle]]:
+    """The characters that a secret alone determines, for each number of bytes in front of it."""
+
+    def needles(secret: bytes) -> Iterator[Needle]:
+        for ahead in range(before):
+            first, rest = divmod(8 * ahead, bits)
+            last, over = divmod(8 * (ahead + len(secret)), bits)
+            text = encode(bytes(ahead) + secret)[first + (rest > 0) : last]
+            yield Needle(text, before=int(rest > 0), after=int(over > 0))
+
+    return needles
+
+
+def _base32_lower(secret: bytes) -> bytes:
+    return base64.b32encode(secret).lower()
+
+
+def _dumped(secret: bytes) -> Iterator[Needle]:
+    """Bytes one after the other: hexadecimal, after `0x`, octal, decimal; and as UTF-16."""
+    yield Needle(secret.hex().encode())
+    yield Needle("".join(f"0{one:02x}" for one in secret).encode())
+    yield Needle("".join(f"{one:03o}" for one in secret).encode())
+    yield Needle("".join(str(one) for one in secret).encode())
+    yield Needle(secret.decode("utf-8", "surrogatepass").encode("utf-16-be", "surrogatepass").hex().encode())
+
+
+def _swapped(secret: bytes) -> Iterator[Needle]:
+    """Words of two bytes, the second first, as `od -x` and `hexdump` write them on a usual machine."""
+    for first in (0, 1):
+        half = (len(secret) - first) % 2
+        inner = secret[first : len(secret) - half]
+        words = (inner[at : at + 2] for at in range(0, len(inner), 2))
+        yield Needle("".join(word[::-1].hex() for word in words).encode(), before=4 * first, after=4 * half)
+
+
+_BASE32: Final = "base32, in capital or small letters, at each of the five alignments, wrapped at any column"
+ENCODINGS: Final = (
+    Encoding("as it is, in JSON (also within JSON)", "`echo`, `jq`", Reading.TEXT, _literal, SHORTEST_SECRET),
+    Encoding(
+        "escaped, wholly or in part: %-encoding with capital or small digits and `+` for a blank, HTML entities with "
+        "names or numbers, the escapes of JSON, C, Python and shells, twice over; colours between the characters",
+        "`jq @uri`, `jq @html`, `repr()`, `printf %q`, `grep --color`",
+        Reading.UNESCAPED,
+        _unescaped,
+        SHORTEST_SECRET,
+    ),
+    Encoding(
+        "wrapped, indented, quoted or spaced anew, with 16 letters and digits or more; the body of a PEM file",
+        "`fold`, `sed 's/^/> /'`, `od -c`, YAML, a key as one line with `\\n`",
+        Reading.COMPACT,
+        _in_pieces,
+    ),
+    Encoding(
+        "base64, standard and URL-safe, at each of the three alignments within a longer text, wrapped at any column",
+        "`base64`, `openssl base64`, MIME, HTTP Basic `user:secret`",
+        Reading.COMPACT,
+        _cores(base64.b64encode, 6, _BEFORE_BASE64),
+    ),
+    Encoding(_BASE32, "`base32`", Reading.COMPACT, _cores(base64.b32encode, 5, _BEFORE_BASE32)),
+    Encoding(_BASE32, "`base32`", Reading.COMPACT, _cores(_base32_lower, 5, _BEFORE_BASE32)),
+    Encoding(
+        "bytes in hexadecimal, octal or decimal, with any separators, offsets and a column of letters",
+        "`xxd`, `od -t x1`, `od -b`, `hexdump -C`, `list(bytes)`, `:` between them",
+        Reading.HEXADECIMAL,
+        _dumped,
+    ),
+    Encoding(
+        "words of two bytes in hexadecimal, the second first", "`od -x`, `hexdump`", Reading.HEXADECIMAL, _swapped
+    ),
+)
+NOT_COVERED: Final = (
+    "a value of fewer than 4 characters, and the encoded forms of one of fewer than 8 bytes",
+    "a part of a value, except of one with several lines or of a long one in an encoded form",
+    "text written backwards, compressed, encrypted, hashed, or encoded in a way that is not in the table",
+    "words of four or eight bytes, octal words of two (`od` without an option), quoted-printable, base58, base85",
+    "a value that other text divides, or that is encoded twice in two of the ways, except with escapes",
+    "a value that is wrapped over lines which begin with letters or digits of their own (`docker compose logs`, `nl`)",
+    "there also the column of letters beside hexadecimal digits",
+    "`od -a`, `od -c` and octal escapes of a value with other characters than ASCII; UTF-16 within base64",
+)
+
+
+def needles(secrets: Iterable[str], reading: Reading) -> Iterator[Needle]:
+    """What to search for in a reading of the text."""
+    for secret in secrets:
+        raw = secret.encode("utf-8", "surrogatepass")
+        for encoding in ENCODINGS:
+            if encoding.reading is reading and len(raw) >= encoding.shortest:
+                found = encoding.needles(raw)
+                yield from (needle for needle in found if len(needle.text) >= SHORTEST_SECRET)

@@ -1,0 +1,169 @@
+"""Exact search for many byte strings at once, in linear time.
+
+A text is sampled: the eight bytes at every eighth, sixteenth or 24th position are looked up in a set of those that the
+strings begin with. Ordinary text has none of them, so it is read once, by C code. Only where one was seen, the strings
+that have it are compared.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Span = tuple[int, int]
+
+_BLOCK: Final = 8
+_SAMPLED: Final = 2 * _BLOCK - 1
+"""A string of this length or more contains a whole block at a position that is sampled, wherever it stands."""
+_WIDEST: Final = 3
+_FEW: Final = 4
+_HEAD: Final = 4
+PIECE: Final = 32
+"""Length of the parts that a long encoded secret is searched for in, so that a part of it is found, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needle:
+    """A byte string to find. `before` and `after` are how many bytes beside it also depend on the secret."""
+
+    text: bytes
+    before: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    text: bytes
+    needle: Needle
+    at: int
+
+
+class NeedleIndex:
+    """Finds needles. With `pieces`, a long needle is also found by any `2 * PIECE - 1` bytes of it."""
+
+    def __init__(self, needles: Iterable[Needle], *, pieces: bool = False) -> None:
+        parts = [part for needle in dict.fromkeys(needles) for part in _parts(needle, pieces=pieces)]
+        self._short: Final = [part for part in parts if len(part.text) < _SAMPLED]
+        long = [part for part in parts if len(part.text) >= _SAMPLED]
+        least = min((len(part.text) for part in long), default=_SAMPLED)
+        self._stride: Final = min(_WIDEST, (least - _BLOCK + 1) // _BLOCK)
+        self._blocks: Final[dict[int, list[tuple[_Part, int]]]] = {}
+        for part in long:
+            for at in range(self._stride * _BLOCK):
+                block = int.from_bytes(part.text[at : at + _BLOCK], sys.byteorder)
+                self._blocks.setdefault(block, []).append((part, at))
+        self._seen: Final = frozenset(self._blocks)
+        self._heads: Final[dict[bytes, list[bytes]]] = {}
+        for part in parts:
+            self._heads.setdefault(part.text[:_HEAD], []).append(part.text)
+        self._shortest: Final = min((len(part.text) for part in parts), default=sys.maxsize)
+        self._longest: Final = max((len(part.text) for part in parts), default=0)
+        self._beginnings: Final = frozenset(part.text[:length] for part in parts for length in range(1, _HEAD))
+        self._pieces: Final = pieces
+
+    def find(self, view: bytes) -> list[Span]:
+        """Where the needles are: sorted, and those that touch joined, if they are found in pieces."""
+        if len(view) < self._shortest:
+            return []
+        found = [span for part in self._short for span in _occurrences(part, view)]
+        found += self._sampled(view)
+        return merge(found, touching=self._pieces) if found else found
+
+    def begun(self, view: bytes, least: int) -> int | None:
+        """Where the longest end of the text starts that is the beginning of a needle; None if under `least` bytes."""
+        tail = view[-self._longest + 1 :] if self._longest > 1 else b""
+        starts = self._begun_long(tail)
+        if starts:
+            start = min(starts)
+            return len(view) - len(tail) + start if len(tail) - start >= least else None
+        lengths = range(min(_HEAD - 1, len(view)), least - 1, -1)
+        return next((len(view) - n for n in lengths if n and view[-n:] in self._beginnings), None)
+
+    def _begun_long(self, tail: bytes) -> list[int]:
+        if len(self._heads) < len(tail):
+            return [start for head, texts in self._heads.items() for start in _heads(tail, head, texts)]
+        places = range(len(tail) - _HEAD + 1)
+        return [at for at in places if _is_beginning(tail[at:], self._heads.get(tail[at : at + _HEAD], ()))]
+
+    def _sampled(self, view: bytes) -> list[Span]:
+        blocks = memoryview(view)[: len(view) & -_BLOCK].cast("Q")[:: self._stride].tolist()
+        seen = self._seen.intersection(blocks)
+        if not seen:
+            return []
+        found: dict[tuple[int, int], Span] = {}
+        for place, block in _places(blocks, seen):
+            for part, at in self._blocks[block]:
+                start = place * self._stride * _BLOCK - at
+                if start >= 0 and (start, len(part.text)) not in found and view.startswith(part.text, start):
+                    found[start, len(part.text)] = _widened(part, view, start, start + len(part.text))
+        return list(found.values())
+
+
+def _places(blocks: list[int], seen: frozenset[int]) -> Iterable[tuple[int, int]]:
+    """Where the blocks are that were seen."""
+    if len(seen) > _FEW:
+        yield from ((place, block) for place, block in enumerate(blocks) if block in seen)
+        return
+    for block in seen:
+        place = -1
+        for _ in range(blocks.count(block)):
+            place = blocks.index(block, place + 1)
+            yield place, block
+
+
+def _parts(needle: Needle, *, pieces: bool) -> Iterable[_Part]:
+    text = needle.text
+    if not pieces or len(text) < 2 * PIECE:
+        yield _Part(text, needle, 0)
+        return
+    for at in (*range(0, len(text) - PIECE, PIECE), len(text) - PIECE):
+        yield _Part(text[at : at + PIECE], needle, at)
+
+
+def _heads(tail: bytes, head: bytes, texts: Sequence[bytes]) -> Iterable[int]:
+    """The first place from which on the text is the beginning of one of these."""
+    at = tail.find(head)
+    while at >= 0:
+        if _is_beginning(tail[at:], texts):
+            yield at
+            return
+        at = tail.find(head, at + 1)
+
+
+def _is_beginning(rest: bytes, texts: Sequence[bytes]) -> bool:
+    return any(len(text) > len(rest) and text.startswith(rest) for text in texts)
+
+
+def _occurrences(part: _Part, view: bytes) -> Iterable[Span]:
+    at = view.find(part.text)
+    while at >= 0:
+        end = at + len(part.text)
+        yield _widened(part, view, at, end)
+        at = view.find(part.text, end)
+
+
+def _widened(part: _Part, view: bytes, start: int, end: int) -> Span:
+    """With what stands beside a piece of the same needle, up to the next piece."""
+    needle = part.needle
+    if len(part.text) < len(needle.text):
+        first, last = part.at, part.at + len(part.text)
+        while first > 0 and start > 0 and part.at - first < PIECE and needle.text[first - 1] == view[start - 1]:
+            first, start = first - 1, start - 1
+        most = part.at + 2 * PIECE
+        while last < min(len(needle.text), most) and end < len(view) and needle.text[last] == view[end]:
+            last, end = last + 1, end + 1
+        whole = (first == 0, last == len(needle.text))
+    else:
+        whole = (True, True)
+    return max(0, start - needle.before * whole[0]), min(len(view), end + needle.after * whole[1])
+
+
+def merge(spans: Iterable[Span], *, touching: bool = False) -> list[Span]:
+    """The spans in order, those that overlap as one; with `touching` also those that meet."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1] + touching:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

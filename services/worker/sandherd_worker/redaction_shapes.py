@@ -1,0 +1,74 @@
+"""Tokens that are known by their shape, whoever they belong to. Every pattern is linear in the length of the text."""
+
+import re
+from typing import Final
+
+_LONGEST_PART: Final = 1024
+"""Of the parts of a JSON Web Token: many may seem to begin in one word, and each is then read this far."""
+_TOKENS: Final = (
+    ("sk-", r"[A-Za-z0-9_-]{20,}"),  # Anthropic (sk-ant-…), OpenAI and others
+    ("gh[pousr]_", r"[A-Za-z0-9]{20,}"),  # GitHub
+    ("github_pat_", r"[A-Za-z0-9_]{20,}"),
+    ("glpat-", r"[A-Za-z0-9_-]{16,}"),  # GitLab
+    ("AKIA", r"[0-9A-Z]{16}"),  # AWS key ids
+    ("ASIA", r"[0-9A-Z]{16}"),
+    ("dtn_", r"[A-Za-z0-9]{16,}"),  # Daytona
+    ("xox[abposr]-", r"[A-Za-z0-9-]{10,}"),  # Slack
+    ("AIza", r"[0-9A-Za-z_-]{35}"),  # Google
+    (
+        "eyJ",  # JSON Web Tokens
+        rf"[A-Za-z0-9_-]{{8,{_LONGEST_PART}}}+\.eyJ[A-Za-z0-9_-]{{8,{8 * _LONGEST_PART}}}+\.[A-Za-z0-9_-]{{8,}}",
+    ),
+    ("S[UAO]", r"[A-Z2-7]{56}\b"),  # NATS seeds
+)
+"""How each kind begins, and how it goes on."""
+
+
+def _boundary(begin: str) -> str:
+    """Looks back over such a beginning to where a token may begin.
+
+    That is not within a word, as in `task-…`, unless what looks like one is an escape of JSON or of a URL, or the
+    colour of a terminal.
+    """
+    before = r"\\[bfnrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}", r"[0-9;\[]m"
+    return "(?:" + "|".join((f"(?<![A-Za-z0-9]{begin})", *(f"(?<={one}{begin})" for one in before))) + ")"
+
+
+_KEY_NAME: Final = r"(?:[A-Z +]|%20)*PRIVATE(?:[ +]|%20)KEY"
+"""What stands in the head and the foot of a key; in a URL a blank is written otherwise."""
+_SHAPES: Final = (
+    *(f"{begin}{_boundary(begin)}{rest}" for begin, rest in _TOKENS),
+    rf"-----BEGIN{_KEY_NAME}-----[\s\S]*?(?:-----END{_KEY_NAME}-----|\Z)",
+)
+"""Each begins with a letter of its own: where none of these stands, the search for all of them passes on at once."""
+_USER: Final = r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)"
+"""User and password in a URL."""
+_USUAL: Final = re.compile("|".join(_SHAPES))
+_WITH_URLS: Final = re.compile("|".join((*_SHAPES, _USER)))  # looks back, so it is tried at every letter: slow
+_KEY_HEAD: Final = re.compile(rf"-----BEGIN{_KEY_NAME}-----")
+_KEY_FOOT: Final = re.compile(rf"-----END{_KEY_NAME}-----")
+_HALF_HEAD: Final = re.compile(r"-----BEGIN[A-Z +%20]*-{0,5}\Z")
+_LONGEST_HEAD: Final = 128
+_UNFINISHED: Final = re.compile(
+    _boundary("")
+    + r"(?:sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|dtn_|xox[abposr]-|AIza|eyJ|S[UAO][A-Z2-7]{8,}|(?<=:)//)\S*\Z"
+)
+
+
+def shapes(text: str) -> re.Pattern[str]:
+    """What finds the tokens of this text."""
+    return _WITH_URLS if "://" in text and "@" in text else _USUAL
+
+
+def open_key(text: str) -> int | None:
+    """Where a key begins, or the head of one, whose end has not come yet."""
+    if "-----BEGIN" not in text:
+        return None
+    closed = max((found.end() for found in _KEY_FOOT.finditer(text)), default=0)
+    head = _KEY_HEAD.search(text, closed) or _HALF_HEAD.search(text, max(closed, len(text) - _LONGEST_HEAD))
+    return None if head is None else head.start()
+
+
+def looks_like_a_token(word: str) -> bool:
+    """Whether the last word of a text may be the beginning of a token."""
+    return _UNFINISHED.search(word) is not None

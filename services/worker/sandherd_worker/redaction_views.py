@@ -1,0 +1,198 @@
+"""Other readings of a text in which an encoded secret stands in one piece, each with the way back to the text.
+
+All of them are linear in the length of the text, and none keeps anything between two texts.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from html.entities import html5
+from itertools import compress
+from typing import Final
+
+from sandherd_worker.redaction_search import Span
+
+Back = Callable[[Span], Span]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A reading of a text. `back` gives the bytes of the text that a span of the view was read from."""
+
+    data: bytes
+    back: Back
+
+
+class Projection:
+    """Reads only some characters of a text, as if the others were not there."""
+
+    def __init__(self, kept: bytes, read_as: bytes) -> None:
+        self._table: Final = bytes.maketrans(kept, read_as)
+        self._dropped: Final = bytes(one for one in range(256) if one not in kept)
+        self._flags: Final = bytes(one in kept for one in range(256))
+
+    def __call__(self, raw: bytes) -> View:
+        """The text in this reading."""
+        positions: list[int] = []
+
+        def back(span: Span) -> Span:
+            if not positions:
+                positions.extend(compress(range(len(raw)), raw.translate(self._flags)))
+            return positions[span[0]], positions[span[1] - 1] + 1
+
+        return View(raw.translate(self._table, self._dropped), back)
+
+
+_LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+compact: Final = Projection(_LETTERS + b"+/-_", _LETTERS + b"+/+/")
+"""Only the characters of base64, both alphabets as one: without line ends, indentation, quotes and separators."""
+hexadecimal: Final = Projection(b"0123456789abcdefABCDEF", b"0123456789abcdefabcdef")
+"""Only hexadecimal digits, in lower case."""
+
+_SIGNS: Final = (b"%", b"\\", b"&", b"\x1b")
+_ESCAPE: Final = re.compile(
+    rb"%(?P<url>[0-9A-Fa-f]{2})"
+    rb"|\\[uU]\{?(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\}?\\[uU]\{?(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})\}?"
+    rb"|\\u(?P<four>[0-9A-Fa-f]{4})|\\U(?P<eight>[0-9A-Fa-f]{8})|\\u\{(?P<braced>[0-9A-Fa-f]{1,6})\}"
+    rb"|\\x(?P<two>[0-9A-Fa-f]{2})|\\(?P<octal>[0-3][0-7]{2})|\\(?P<one>[^\w\s]|[abefnrtv0]|\r?\n| )"
+    rb"|&#(?P<decimal>[0-9]{1,7});|&#[xX](?P<entity>[0-9A-Fa-f]{1,6});|&(?P<named>[A-Za-z][A-Za-z0-9]{1,30};)"
+    rb"|\x1b(?P<colour>\[[0-9;:?]{0,32}[@-~])"
+)
+_SINGLE: Final = {
+    b"a": b"\a", b"b": b"\b", b"e": b"\x1b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
+    b"0": b"\0", b"\n": b"", b"\r\n": b"",
+}  # fmt: skip
+
+
+def unescaped(raw: bytes) -> View | None:
+    """The text with the escapes of URLs, JSON, HTML, shells and terminals read; None if it has none."""
+    if not any(sign in raw for sign in _SIGNS):
+        return None
+    data, count = _ESCAPE.subn(_read, raw)
+    return View(data, _way_back(raw)) if count else None
+
+
+@lru_cache(maxsize=1024)
+def _meaning_of(escape: bytes) -> bytes:
+    found = _ESCAPE.match(escape)
+    assert found is not None
+    return _meaning(found)
+
+
+def _read(found: re.Match[bytes]) -> bytes:
+    return _meaning_of(found[0])
+
+
+def _spots(raw: bytes) -> "Iterator[_Spot]":
+    """Where the escapes of a text are."""
+    shift = 0
+    for found in _ESCAPE.finditer(raw):
+        (start, end), length = found.span(), len(_read(found))
+        yield _Spot(start + shift, start + shift + length, start, end)
+        shift += length - (end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where an escape stands: from where to where in the view, and in the text."""
+
+    start: int
+    end: int
+    raw_start: int
+    raw_end: int
+
+
+def _way_back(raw: bytes) -> Back:
+    spots: list[_Spot] = []
+    starts: list[int] = []
+
+    def origin(place: int) -> Span:
+        """The bytes of the text that one byte of the view was read from."""
+        index = bisect_right(starts, place) - 1
+        if index < 0:
+            return place, place + 1
+        spot = spots[index]
+        if place < spot.end:
+            return spot.raw_start, spot.raw_end
+        return spot.raw_end + place - spot.end, spot.raw_end + place - spot.end + 1
+
+    def back(span: Span) -> Span:
+        if not spots:
+            spots.extend(_spots(raw))
+            starts.extend(spot.start for spot in spots)
+        return origin(span[0])[0], origin(span[1] - 1)[1]
+
+    return back
+
+
+def _meaning(found: re.Match[bytes]) -> bytes:
+    kind = found.lastgroup or ""
+    value = found[kind]
+    if kind in {"url", "two", "octal"}:
+        return bytes([int(value, 8 if kind == "octal" else 16)])
+    if kind == "one":
+        return _SINGLE.get(value, value)
+    if kind == "colour":
+        return b""
+    if kind == "named":
+        return html5.get(value.decode(), found[0].decode()).encode("utf-8", "surrogatepass")
+    return _letter(_code(found, kind, value))
+
+
+def _code(found: re.Match[bytes], kind: str, value: bytes) -> int:
+    if kind == "low":
+        return 0x10000 + ((int(found["high"], 16) - 0xD800) << 10) + int(value, 16) - 0xDC00
+    return int(value, 10 if kind == "decimal" else 16)
+
+
+def _letter(code: int) -> bytes:
+    return chr(code if code <= 0x10FFFF else 0xFFFD).encode("utf-8", "surrogatepass")
+
+
+_DUMPED: Final = re.compile(rb"(?m)^[0-9A-Fa-f]{6,8}(?::[ \t]|[ \t]{1,4}(?=\S))")
+_DUMP_LINE: Final = re.compile(
+    rb"(?m)^[0-9A-Fa-f]{6,8}(?P<xxd>:)?[ \t]{1,8}"
+    rb"(?P<bytes>(?(xxd)(?:[0-9A-Fa-f]{2,16} ){0,32}[0-9A-Fa-f]{2,16}(?=[ \n]|\Z)"
+    rb"|(?:[0-9A-Fa-f]{2,11} {1,2}){0,32}[0-9A-Fa-f]{2,11}(?=[ \n]|\Z)))?(?P<letters>[^\n]*)"
+)
+
+
+def dump(raw: bytes) -> bytes | None:
+    """The text with the offsets and the column of letters of `xxd`, `hexdump` and `od` blanked; None if it has none."""
+    if b"000" not in raw or not _DUMPED.search(raw):
+        return None
+    return _DUMP_LINE.sub(_bytes_alone, raw)
+
+
+def _bytes_alone(found: re.Match[bytes]) -> bytes:
+    dumped, letters = found["bytes"], found["letters"]
+    before = b" " * (found.end() - found.start() - len(dumped or b"") - len(letters))
+    return before + (letters if dumped is None else dumped + b" " * len(letters))
+
+
+_HALF_ESCAPE: Final = re.compile(
+    rb"(?:%[0-9A-Fa-f]?|\\(?:[uU][0-9A-Fa-f{}]{0,9}|x[0-9A-Fa-f]?|[0-7]{0,2})|&[#A-Za-z0-9]{0,32}"
+    rb"|\x1b(?:\[[0-9;:?]{0,32})?)\Z"
+)
+_HALF_OFFSET: Final = re.compile(rb"\n[0-9A-Fa-f]{1,8}:?\Z")
+_LONGEST_ESCAPE: Final = 40
+
+
+def without_half_an_escape(raw: bytes) -> bytes:
+    """The text without an escape at its end that is not whole yet."""
+    found = _HALF_ESCAPE.search(raw, max(0, len(raw) - _LONGEST_ESCAPE))
+    return raw if found is None else raw[: found.start()]
+
+
+def without_half_an_offset(raw: bytes) -> bytes:
+    """The text without the offset at its end that begins a line of a dump."""
+    found = _HALF_OFFSET.search(raw, max(0, len(raw) - _LONGEST_ESCAPE))
+    return raw if found is None else raw[: found.start()]
+
+
+def line_end(raw: bytes, place: int) -> int:
+    """Where the line ends that this place is in."""
+    found = raw.find(b"\n", place)
+    return len(raw) if found < 0 else found

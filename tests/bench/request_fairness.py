@@ -1,0 +1,128 @@
+"""What another project's requests take while one project floods event-ingest with its own, beside the same when idle.
+
+Both projects have a credential of their own; event-ingest, the flood and the measuring requester are processes apart.
+The noisy project has 40,000 events in eight sandboxes whose first numbers are missing, so that `audit` looks for gaps.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Any, Final
+
+import asyncpg
+
+from event_ingest.rows import columns
+from event_ingest.statements import STORE
+from sandherd.bus.connection import Bus
+from sandherd.contracts.requests import AskAudit, AskEvents, AskTrajectory, Request
+from sandherd.contracts.subjects import Principal, request_subject
+from tests.bench.delivery import Spread, spread
+from tests.bench.ingest import ROOT, Bench, batches_of, running
+from tests.bench.ingest_events import PROJECT, SANDBOXES, Said, make_events
+
+EVENTS: Final = 40_000
+QUIET: Final = "beta"
+FLOODS: Final[Mapping[str, tuple[Request[Any], int]]] = {
+    "events": (AskEvents(limit=1000), 1000),
+    "audit": (AskAudit(), 300),
+    "trajectory": (AskTrajectory(sandbox=SANDBOXES[0], limit=1000), 200),
+}
+"""What the noisy project asks, and how often."""
+SAMPLES: Final = 200
+
+Figure = dict[str, Any]
+
+
+async def figures(latency: Callable[[Spread, Spread], Figure]) -> dict[str, Figure]:
+    """The quiet project's latency during each flood; the baseline is its latency while nobody else asks."""
+    async with Bench.open() as bench, asked(bench) as ask:
+        idle = spread([await ask() for _ in range(SAMPLES)])
+        return {
+            f"requests.beside_{name}": latency(await during(bench, ask, request, count), idle)
+            for name, (request, count) in FLOODS.items()
+        }
+
+
+@asynccontextmanager
+async def asked(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
+    """A running event-ingest with both histories, and a way to ask it as the quiet project: the seconds it took."""
+    url = await bench.new_database()
+    await _store(url, [*make_events(EVENTS, first=41), *_of_the_quiet_one()])
+    environment = bench._environment(url)
+    async with (
+        running(["-m", "event_ingest.main"], environment),
+        bench.broker.bus(Principal.CLIENT, project=QUIET) as bus,
+    ):
+        async with asyncio.timeout(60):
+            while not await _is_answered(bus):
+                await asyncio.sleep(0.1)
+        yield lambda: _timed(bus)
+
+
+async def during(bench: Bench, ask: Callable[[], Any], request: Request[Any], count: int) -> Spread:
+    """The quiet project's latency from the flood's start to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.bench.request_flood"),
+        *(bench.broker.url, str(bench.broker.credentials(Principal.CLIENT, project=PROJECT))),
+        *(_inbox(bench), request_subject(request.type, PROJECT), request.model_dump_json(exclude_none=True)),
+        str(count),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    took = []
+    ended = asyncio.create_task(process.communicate())
+    while not ended.done():
+        took.append(await ask())
+        await asyncio.sleep(0.01)
+    print(request.type, (await ended)[0].decode().strip(), file=sys.stderr)
+    return spread(took)
+
+
+def _inbox(bench: Bench) -> str:
+    from sandherd.client.context import holder
+
+    return holder(bench.broker.credentials(Principal.CLIENT, project=PROJECT)).inbox
+
+
+async def _timed(bus: Bus) -> float:
+    begun = perf_counter()
+    await bus.ask(AskEvents(limit=50), QUIET, timeout=60)
+    return perf_counter() - begun
+
+
+async def _is_answered(bus: Bus) -> bool:
+    try:
+        await bus.ask(AskEvents(limit=1), QUIET)
+    except Exception:  # noqa: BLE001  # not there yet, whatever it says
+        return False
+    return True
+
+
+def _of_the_quiet_one() -> list[Said]:
+    events = make_events(400, first=1)
+    mine = f'"project":"{QUIET}"'.encode()
+    found = [
+        Said(one.sandbox, one.id, one.subject.replace(f".{PROJECT}.", f".{QUIET}.", 1),
+             one.document.replace(f'"project":"{PROJECT}"'.encode(), mine))
+        for one in events
+    ]  # fmt: skip
+    assert mine in found[0].document
+    return found
+
+
+async def _store(url: str, events: list[Said]) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        for batch in batches_of(events):
+            await connection.fetchval(STORE, *columns(batch.rows))
+        await connection.execute("analyze")
+    finally:
+        await connection.close()
+
+
+if __name__ == "__main__":
+    from tests.bench.__main__ import latency, show
+
+    show(asyncio.run(figures(latency)), 0)

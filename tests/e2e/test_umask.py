@@ -1,0 +1,56 @@
+"""What a whole stack leaves on disk when it was started with the widest and with the narrowest umask."""
+
+import asyncio
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandherd.stack import down
+from tests.e2e.line import SANDHERD
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+_PASSING = stat.S_IXOTH
+"""Root's home lets the database's own user pass, and list nothing."""
+_READABLE = {"postgres/pg_hba.conf", "postgres/pg_ident.conf"}
+"""Rules and names, nothing secret: the database's own user reads them."""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home in a directory that others may pass, so that its own modes are what closes it."""
+    outer = Path(tempfile.mkdtemp(prefix="umask-"))
+    outer.chmod(0o755)
+    yield outer / "deep" / "home"
+    asyncio.run(down(outer / "deep" / "home"))
+    shutil.rmtree(outer, ignore_errors=True)
+
+
+def sandherd(home: Path, umask: int, *words: str) -> None:
+    """A command, as it is run by a shell with this umask."""
+    environment = os.environ | {"SANDHERD_HOME": str(home)}
+    program = [str(SANDHERD), *words]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, umask=umask, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("umask", [0o000, pytest.param(0o777, marks=pytest.mark.long)], ids=["0o0", "0o777"])
+def test_no_file_of_a_stack_is_open_to_others_whatever_the_umask(home: Path, umask: int) -> None:
+    """Broker, database, services and a sandbox work, and nobody else can read or list anything of them."""
+    sandherd(home, umask, "up")
+    sandherd(home, umask, "run", "one", "--", "touch", "one")
+    sandherd(home, umask, "down")
+    for path in (home.parent, home, *home.rglob("*")):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if path.is_symlink() or str(path.relative_to(home.parent)).removeprefix("home/") in _READABLE:
+            continue
+        if "sandboxes" in path.relative_to(home.parent).parts[2:]:
+            continue  # below a folder that is closed
+        allowed = _PASSING if path.is_dir() and os.geteuid() == 0 else 0
+        assert not mode & 0o077 & ~allowed, f"{path} {mode:o}"
+        assert mode & stat.S_IRUSR, f"{path} {mode:o}"

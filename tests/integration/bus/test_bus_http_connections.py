@@ -1,0 +1,243 @@
+"""Ways of keeping a connection to a service's HTTP server, each of which ends by itself and lets others in."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, ClientTimeout
+
+from sandherd.bus.http_connections import ConnectionLimits, ConnectionTable
+from sandherd.bus.service import Service
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
+
+SHORT = ConnectionLimits(exchange=0.5)
+FEW = ConnectionLimits(usual=8, most=16, grace=0.05, exchange=60)
+
+Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture
+async def serve(herd: Broker) -> AsyncIterator[Callable[[ConnectionLimits], Any]]:
+    """Starts a service with these limits; gives its port."""
+    async with AsyncExitStack() as stack:
+
+        async def start(limits: ConnectionLimits) -> Service:
+            service = Service(Principal.MONITOR, herd.settings(Principal.MONITOR))
+            service._window.limits = limits  # no setting: only tests use other limits
+            return await stack.enter_async_context(service.running())
+
+        yield start
+
+
+WAYS = {
+    "no byte": b"",
+    "half a request line": b"GET /heal",
+    "half a header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Half: ",
+    "half a body": b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf",
+    "half a chunk": b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nhalf",
+    "kept open": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "an upgrade": b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", WAYS.values(), ids=WAYS.keys())
+async def test_an_exchange_that_is_not_completed_ends(serve: Any, sent: bytes) -> None:
+    """A connection is closed by the server when its exchange is not complete in time, whatever was sent of it."""
+    service = await serve(SHORT)
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+    writer.write(sent)
+    await _closed(reader)
+    writer.close()
+
+
+async def test_a_byte_now_and_then_does_not_prolong_it(serve: Any) -> None:
+    """A header that never ends, one byte after the other, is closed at the deadline of the exchange."""
+    service = await serve(SHORT)
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
+
+    async def drip() -> None:
+        while True:
+            writer.write(b"a")
+            await asyncio.sleep(0.02)
+
+    dripping = asyncio.create_task(drip())
+    try:
+        await _closed(reader)
+    finally:
+        dripping.cancel()
+        writer.close()
+
+
+async def test_a_response_that_is_not_read_ends(serve: Any) -> None:
+    """A peer that asks for page after page and reads none is closed, with what waits to be sent to it."""
+    service = await serve(SHORT)
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(peer, ("127.0.0.1", service.http_port))
+
+        async def ask_on() -> None:
+            while True:
+                await loop.sock_sendall(peer, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+
+        with pytest.raises(OSError):  # noqa: PT011  # reset or broken pipe, by the moment it comes
+            async with asyncio.timeout(PATIENCE):
+                await ask_on()
+    assert await _dropped(service, "slow") == 1
+
+
+async def test_a_header_without_end_is_refused(serve: Any) -> None:
+    """A header longer than 16 KiB is answered with 400 and the connection closed, however fast it comes."""
+    service = await serve(ConnectionLimits(exchange=60))
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nX-Long: " + b"a" * 40_000)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+    await _closed(reader)
+    writer.close()
+
+
+async def test_the_oldest_without_progress_make_room(serve: Any) -> None:
+    """With more connections than the limit, the oldest are closed and a new one is answered."""
+    service = await serve(FEW)
+    held = [await _half(service) for _ in range(3 * FEW.most)]
+    assert await _healthy(service)
+    for reader, _ in held[: 2 * FEW.most]:
+        await _closed(reader)
+    for _, writer in held:
+        writer.close()
+
+
+async def test_idle_connections_make_room(serve: Any) -> None:
+    """Many connections that were answered once and are kept open do not keep a new one out either."""
+    service = await serve(FEW)
+    async with AsyncExitStack() as stack:
+        for _ in range(3 * FEW.most):
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+            stack.callback(writer.close)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert await _healthy(service)
+
+
+async def test_pipelined_requests_are_each_answered(serve: Any) -> None:
+    """Requests that come together are answered one after the other, and the connection ends at the last's deadline."""
+    service = await serve(SHORT)
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+    answered = await _closed(reader)
+    assert answered.count(b"HTTP/1.1 200") == 200
+    writer.close()
+
+
+class Peer:
+    """A connection as the table sees it."""
+
+    def __init__(self, closed: list[int], number: int) -> None:
+        self.responding = False
+        self._closed = closed
+        self._number = number
+
+    def abort(self) -> None:
+        self._closed.append(self._number)
+
+
+class Clock:
+    """A clock and an event loop that are moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[Callable[[], None]] = []
+
+    def soon(self, work: Callable[[], None]) -> None:
+        self._due.append(work)
+
+    def turn(self) -> None:
+        due, self._due = self._due, []
+        for work in due:
+            work()
+
+
+def test_a_young_connection_is_not_the_first_to_go() -> None:
+    """While there are fewer than the most, none is closed before its grace is over: its request may be on its way."""
+    clock, closed = Clock(), list[int]()
+    limits = ConnectionLimits(usual=2, most=4, grace=1)
+    table = ConnectionTable(limits, lambda: clock.now, clock.soon, lambda _why: None)
+    peers: list[Any] = [Peer(closed, number) for number in range(6)]
+    for peer in peers[:4]:
+        table.opened(peer)
+    clock.turn()
+    clock.turn()
+    assert closed == []
+    table.opened(peers[4])
+    assert closed == [0]
+    clock.turn()
+    clock.turn()
+    clock.now = 2.0
+    table.closed(peers[4])
+    table.progressed(peers[1])
+    table.opened(peers[5])
+    clock.turn()
+    clock.turn()
+    assert closed == [0, 2, 3]
+    assert len(table) == 2
+
+
+def test_a_request_that_waits_to_be_read_is_read_first() -> None:
+    """Of those chosen to be closed, one whose request is read in the turn between is answered instead."""
+    clock, closed = Clock(), list[int]()
+    limits = ConnectionLimits(usual=1, most=9, grace=1)
+    table = ConnectionTable(limits, lambda: clock.now, clock.soon, lambda _why: None)
+    peers: list[Any] = [Peer(closed, number) for number in range(3)]
+    table.opened(peers[0])
+    table.opened(peers[1])
+    clock.now = 5.0
+    table.opened(peers[2])
+    clock.turn()
+    peers[0].responding = True
+    clock.turn()
+    assert closed == [1]
+
+
+@pytest.mark.parametrize(("descriptors", "most"), [(1024, 256), (20_000, 4096), (16, 8)])
+def test_the_limits_follow_from_the_descriptors(descriptors: int, most: int) -> None:
+    """The HTTP server takes at most a quarter of the file descriptors, so that the broker and sandboxes have theirs."""
+    limits = ConnectionLimits().within(descriptors)
+    assert (limits.most, limits.usual) == (most, min(256, most))
+
+
+async def _half(service: Service) -> Opened:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+    writer.write(WAYS["half a header"])
+    return reader, writer
+
+
+async def _healthy(service: Service) -> bool:
+    async with (
+        ClientSession(timeout=ClientTimeout(30)) as web,
+        web.get(f"http://127.0.0.1:{service.http_port}/readyz") as answer,
+    ):
+        return answer.status == 200
+
+
+async def _dropped(service: Service, why: str) -> float:
+    sample = service.registry.get_sample_value("sandherd_http_connections_dropped_total", {"reason": why})
+    return sample or 0
+
+
+async def _closed(reader: asyncio.StreamReader) -> bytes:
+    """Read until the server has closed the connection; by now or with a reset."""
+    found = b""
+    async with asyncio.timeout(PATIENCE):
+        try:
+            while piece := await reader.read(65536):
+                found += piece
+        except ConnectionResetError:
+            pass
+    return found

@@ -1,0 +1,88 @@
+"""Commands about one entity take effect in the order of the stream; what concerns others goes on meanwhile."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from sandherd.bus.connection import BusError
+from sandherd.bus.consuming import DONE, Delivery, Outcome, Retry, consume
+from sandherd.bus.health import Health
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
+
+CONSUMER = "spawner-commands"
+SUBJECT = "sandherd.v1.command.spawner.submit_task"
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def submit(herd: Broker, *commands: tuple[str, str], project: str = "p1") -> None:
+    """Each is a task's name and a word."""
+    async with herd.bus(Principal.CLIENT, project=project) as client:
+        for number, (task, word) in enumerate(commands):
+            document = json.dumps({"data": {"task": task, "word": word}}).encode()
+            await client.publish(f"{SUBJECT}.{project}", document, msg_id=f"{project}-{number}-{word}")
+
+
+class Obeyed:
+    """What was done, in order. The first tries of `unlucky` words come to nothing."""
+
+    def __init__(self, unlucky: str, outcome: Outcome | Exception, tries: int = 3) -> None:
+        self.words: list[str] = []
+        self._unlucky, self._outcome, self._left = unlucky, outcome, tries
+
+    async def __call__(self, delivery: Delivery) -> Outcome:
+        word = json.loads(delivery.data)["data"]["word"]
+        if word == self._unlucky and self._left:
+            self._left -= 1
+            if isinstance(self._outcome, Exception):
+                raise self._outcome
+            return self._outcome
+        self.words.append(word)
+        return DONE
+
+
+async def obey(herd: Broker, obeyed: Obeyed, count: int) -> None:
+    async with herd.bus(Principal.SPAWNER) as bus:
+        task = asyncio.create_task(consume(bus, CONSUMER, obeyed, health=Health(), concurrency=16))
+        await until(lambda: len(obeyed.words) == count)
+        task.cancel()
+
+
+async def test_the_second_submit_waits_for_the_first(herd: Broker) -> None:
+    """The first of two commands about one task is tried again: the second one is handled after it, not instead."""
+    obeyed = Obeyed("first", Retry(0.3, "the buckets do not answer"))
+    await submit(herd, ("task-1", "first"), ("task-1", "second"))
+    await obey(herd, obeyed, 2)
+    assert obeyed.words == ["first", "second"]
+
+
+async def test_a_handler_that_breaks_keeps_the_order(herd: Broker) -> None:
+    """The same for one whose handler raised, as it did where the database of records was slow."""
+    obeyed = Obeyed("first", BusError("no answer within 5 s"), tries=2)
+    await submit(herd, ("task-1", "first"), ("task-1", "second"), ("task-1", "third"))
+    await obey(herd, obeyed, 3)
+    assert obeyed.words == ["first", "second", "third"]
+
+
+async def test_other_entities_do_not_wait(herd: Broker) -> None:
+    """Commands about other tasks, and about a task of that name in another project, overtake the one that waits."""
+    obeyed = Obeyed("first", Retry(1.0, "not yet"), tries=1)
+    await submit(herd, ("task-1", "first"), ("task-1", "second"), ("task-2", "other"))
+    await submit(herd, ("task-1", "elsewhere"), project="p2")
+    await obey(herd, obeyed, 4)
+    assert set(obeyed.words[:2]) == {"other", "elsewhere"}
+    assert obeyed.words[2:] == ["first", "second"]
+
+
+async def test_a_retry_that_outlasts_the_ack_wait_is_not_delivered_twice(herd: Broker) -> None:
+    """What waits here for longer than the broker waits for an answer is not given to anybody else meanwhile."""
+    obeyed = Obeyed("first", Retry(12.0, "the broker redelivers after 10 s"), tries=1)
+    await submit(herd, ("task-1", "first"), ("task-1", "second"))
+    await obey(herd, obeyed, 2)
+    assert obeyed.words == ["first", "second"]

@@ -1,0 +1,52 @@
+"""A publisher's headers are content: none of them is taken for a word of the broker's."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from nats.aio.msg import Msg
+
+from sandherd.bus.pulling import Puller
+from sandherd.contracts.subjects import Principal, event_subject
+from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
+
+WINDOW = 4
+STATUSES: tuple[Mapping[str, str], ...] = (
+    {"Status": "100"},
+    {"Status": "100", "Description": "Idle Heartbeat"},
+    {"Status": "404"},
+    {"Status": "408", "Nats-Pending-Messages": "-1000000000", "Nats-Pending-Bytes": "0"},
+    {"Status": "408", "Nats-Pending-Messages": "many"},
+    {"Status": "409", "Description": "Consumer Deleted"},
+    {"Status": "409", "Description": "Message Size Exceeds MaxBytes", "Nats-Pending-Messages": "7"},
+    {"Status": "503"},
+    {"Status": ""},
+)
+
+
+@pytest.mark.parametrize(
+    ("service", "consumer"), [(Principal.EVENT_INGEST, "event-ingest"), (Principal.SPAWNER, "spawner-agents")]
+)
+async def test_a_message_that_calls_itself_a_status_is_a_message(
+    herd: Broker, service: Principal, consumer: str
+) -> None:
+    """More of them than the window holds arrive one by one, and so does what is published behind them."""
+    subject = event_subject("p1", "sbx-1", "agent.started")
+    async with herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker, herd.bus(service) as bus:
+        for headers in STATUSES * 2:
+            await worker.client.publish(subject, b"", headers=dict(headers))
+        await worker.client.publish(subject, b"{}")
+        await worker.settle()
+        puller = Puller(bus, "EVENTS", consumer, WINDOW)
+        await puller.bind()
+        found: list[Msg] = []
+        async with asyncio.timeout(PATIENCE):
+            while len(found) < 2 * len(STATUSES) + 1:
+                for message in await puller.next_batch(WINDOW):
+                    found.append(message)
+                    await message.ack_sync(timeout=PATIENCE)
+        assert [message.headers or {} for message in found[:-1]] == [dict(headers) for headers in STATUSES * 2]
+        assert found[-1].data == b"{}"
+        assert puller.problem() is None
+        await puller.unbind()

@@ -1,0 +1,111 @@
+"""Who uses up the connections of an account takes none of the others', and the broker goes on storing."""
+
+import resource
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import nats.errors
+import pytest
+from nats.aio.client import Client
+
+from sandherd.bus.account_names import account_of
+from sandherd.bus.connection import Bus, BusError, Identity, Watch
+from sandherd.bus.identity import bearer
+from sandherd.bus.identity.capacity import SUBSCRIPTIONS, Capacity
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+P = Principal
+DESCRIPTORS = 400
+"""So few files the broker may open; JetStream needs some of them at each moment."""
+
+
+@pytest.fixture
+async def small(own_directory: Path) -> AsyncIterator[Broker]:
+    """A broker that may open few files."""
+    broker = Broker(own_directory, capacity=Capacity.for_descriptors(DESCRIPTORS))
+    await broker.start()
+    pid = broker.child.pid
+    assert pid is not None
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    yield broker
+    await broker.kill()
+
+
+async def flooded(herd: Broker, principal: Principal, most: int, stack: AsyncExitStack) -> int:
+    """Connections with one credential, until one is refused. Returns how many there are."""
+    path = herd.credentials(principal, project="p1", sandbox="sbx-1")
+    options = Identity.file(path).options()
+    for count in range(most):
+        client = Client()
+
+        async def quiet(_error: Exception) -> None:
+            """It is refused, which is what is looked for."""
+
+        try:
+            await client.connect(
+                servers=[herd.url], allow_reconnect=False, max_reconnect_attempts=0, error_cb=quiet, **options
+            )
+        except (nats.errors.Error, OSError, TimeoutError):
+            with suppress(nats.errors.Error, OSError):
+                await client.close()
+            return count
+        stack.push_async_callback(client.close)
+    return most
+
+
+async def works_for_all_others(herd: Broker, flooder: Principal) -> None:
+    """Everybody in another account connects, streams store, and the broker can be provisioned."""
+    for principal in (P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.CLIENT, P.OPERATOR, P.WORKER):
+        if account_of(principal) is account_of(flooder):
+            continue
+        async with herd.bus(principal, project="p1", sandbox="sbx-9", patience=10) as bus:
+            await bus.settle()
+    async with herd.bus(P.SPAWNER) as spawner:
+        for number in range(20):
+            await spawner.publish(f"$KV.tasks.p1.task-{number}", b"{}", msg_id=f"{flooder}{number}")
+            await spawner.publish("sandherd.v1.event.p1.task-1.task.submitted", b"{}", msg_id=f"e{flooder}{number}")
+    await herd.provision()
+
+
+@pytest.mark.parametrize("flooder", [P.WORKER, P.JOINER, P.CLIENT, P.SUBSCRIBER, P.MONITOR])
+async def test_one_credential_cannot_use_up_the_brokers_connections(small: Broker, flooder: Principal) -> None:
+    """It gets no more than its account's share: services, people, sandboxes and JetStream of others go on."""
+    limit = small.capacity.of(account_of(flooder))
+    async with AsyncExitStack() as stack:
+        held = await flooded(small, flooder, small.capacity.connections, stack)
+        assert 0 < held <= limit
+        await works_for_all_others(small, flooder)
+
+
+@pytest.mark.parametrize("principal", [P.WORKER, P.CLIENT, P.SUBSCRIBER, P.OPERATOR])
+async def test_one_connection_cannot_hold_any_number_of_subscriptions(herd: Broker, principal: Principal) -> None:
+    """Beyond its limit the broker takes no more; the others go on."""
+    path = herd.credentials(principal, project="p1", sandbox="sbx-1")
+    who = bearer(path.read_text())
+    watch, most = Watch(), SUBSCRIPTIONS[account_of(principal)]
+    async with Bus.open(
+        herd.url, name="many", identity=Identity.file(path), inbox=who.inbox, watch=watch, patience=5
+    ) as bus:
+        for number in range(most + 50):
+            await bus.client.subscribe(f"{who.inbox}.{number}")
+        with suppress(nats.errors.Error):
+            await bus.settle()
+        assert "subscriptions" in str(bus.client.last_error).lower()
+    async with herd.bus(P.SPAWNER) as spawner:
+        await spawner.publish("$KV.tasks.p1.task-1", b"{}", msg_id="x")
+
+
+async def test_both_outer_accounts_full_leave_a_herd_that_starts(small: Broker) -> None:
+    """With sandboxes and people at their limits every service connects, and the streams are provisioned again."""
+    async with AsyncExitStack() as stack:
+        for flooder in (P.WORKER, P.CLIENT):
+            assert await flooded(small, flooder, small.capacity.connections, stack) > 0
+        for service in (P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY):
+            async with small.bus(service) as bus:
+                await bus.settle()
+        await small.provision()
+        with pytest.raises(BusError):
+            async with small.bus(P.CLIENT, project="p1", patience=0):
+                pass

@@ -1,0 +1,327 @@
+"""Nothing that the broker publishes on behalf of a principal lands where that principal may not publish itself.
+
+The broker checks neither the reply subject of a message nor the subjects in the body of a request. So every request
+that makes it publish is made here by every principal outside the account of the streams, with every kind of subject as
+the reply; then no stream holds anything new, and no other account has heard anything. The spawner is left out: its
+credential is in the account of the streams, and is trusted with them (docs/security.md).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import nats.errors
+import pytest
+from nats.aio.msg import Msg
+
+from sandherd.bus.account_names import Account, account_of
+from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.identity import Key, Kind, claims, credentials_text, write_secret
+from sandherd.bus.identity.keys import sign_claims
+from sandherd.bus.permissions import Permissions, for_person, for_service, joiner_template, worker_template
+from sandherd.contracts.streams import BUCKETS, STREAMS
+from sandherd.contracts.subjects import TABLE, Principal, covers
+from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
+
+P = Principal
+OUTSIDE = [principal for principal in Principal if account_of(principal) is not Account.HERD]
+CONFINED = [P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY]
+OWN = {"project": "p1", "sandbox": "sbx-1", "entity": "sbx-1", "artifact": "art-1", "action": "message"}
+OTHER = {"project": "p2", "sandbox": "sbx-2", "entity": "sbx-2", "artifact": "art-2", "action": "message"}
+TAG = "Test-Published"
+"""A header of what is published here; what the broker publishes itself, or takes out of a stream, has none."""
+SUBMIT = "sandherd.v1.command.spawner.submit_task.alpha"
+ALL_STREAMS = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
+
+
+def concrete(pattern: str) -> str:
+    """One subject of a pattern."""
+    return pattern.replace("*", "x").replace(">", "x.y")
+
+
+def targets() -> Iterator[str]:
+    """One subject of each kind that somebody could want the broker to publish to."""
+    for row in TABLE:
+        yield concrete(row.pattern(OTHER))
+        yield concrete(row.pattern(OWN))
+    for bucket in BUCKETS:
+        yield f"$KV.{bucket.name}.forged"
+        yield from (f"$KV.{bucket.name}.{service}.forged" for service in CONFINED if len(bucket.owners) > 1)
+    for prefix in (API, API_FROM_OUTSIDE):
+        yield f"{prefix}.CONSUMER.CREATE.KV_tasks.thief"
+        yield f"{prefix}.STREAM.PURGE.EVENTS"
+        yield f"{prefix}.STREAM.MSG.DELETE.INBOX"
+        yield f"{prefix}.STREAM.UPDATE.EVENTS"
+        yield f"{prefix}.CONSUMER.MSG.NEXT.COMMANDS.spawner-commands"
+        yield f"{prefix}.DIRECT.GET.KV_tasks"
+    # An acknowledgement's subject is no target: the server itself refuses it as a reply.
+    yield "sandherd.live.sandherd.v1.event.p2.sbx-2.agent.message"
+    yield from (f"_INBOX_{name}.x" for name in ("spawner", "event-ingest", "monitor", "message-relay", "sbx-2"))
+
+
+def bodies(subject: str) -> list[str]:
+    """What a request on this subject may carry, in each form that the server answers."""
+    if ".DIRECT.GET." in subject and subject.count(".") - subject.count("$JS.herd.") <= 4:
+        return [
+            '{"seq": 1}',
+            '{"seq": 1, "batch": 3, "next_by_subj": ">"}',
+            '{"multi_last": [">"], "batch": 3}',
+        ]
+    if ".MSG.GET." in subject or ".MSG.DELETE." in subject:
+        return ['{"seq": 1}'] if ".GET." in subject else ['{"seq": 999999}']
+    if ".MSG.NEXT." in subject:
+        return ['{"batch": 2, "no_wait": true}', '{"batch": 1, "expires": 100000000}']
+    return ["", "{}"]
+
+
+def permissions_of(principal: Principal) -> Permissions:
+    if principal in CONFINED:
+        return for_service(principal)
+    if principal in {P.WORKER, P.JOINER}:
+        template = worker_template() if principal is P.WORKER else joiner_template()
+        filled = [text.replace("{{tag(project)}}", "p1").replace("{{name()}}", "sbx-1") for text in template.publish]
+        return Permissions(publish=tuple(filled), subscribe=())
+    return for_person(principal, "p1", "UABC")
+
+
+async def seed(herd: Broker) -> None:
+    """A few messages in every stream, so that there is something to hand out."""
+    async with (
+        herd.bus(P.WORKER, project="p1", sandbox="sbx-1") as worker,
+        herd.bus(P.SPAWNER) as spawner,
+        herd.bus(P.MESSAGE_RELAY) as relay,
+        herd.bus(P.MONITOR) as monitor,
+    ):
+        for number in range(6):
+            for action in ("message", "message_sent", "completed"):
+                subject = f"sandherd.v1.event.p1.sbx-1.agent.{action}"
+                await worker.publish(subject, b"SEEDED", msg_id=f"{action}{number}")
+            await worker.publish("sandherd.v1.output.p1.sbx-1", b"SEEDED", msg_id=f"o{number}")
+            await worker.publish("sandherd.v1.artifact.p1.sbx-1.art-1", b"SEEDED", msg_id=f"a{number}")
+            await spawner.publish("$KV.tasks.p1.task-1", b"SECRET", msg_id=f"k{number}")
+            await spawner.publish("$KV.sandboxes.p1.sbx-1", b"SECRET", msg_id=f"s{number}")
+            await relay.publish("sandherd.v1.inbox.p1.sbx-1", b"SEEDED", msg_id=f"i{number}")
+            await relay.publish("sandherd.v1.dead.message-relay.internal", b"SEEDED", msg_id=f"d{number}")
+            await relay.publish("$KV.approvals.p1.x", b"SEEDED", msg_id=f"p{number}")
+            await monitor.publish("$KV.monitor.forge", b"SEEDED", msg_id=f"m{number}")
+            await monitor.publish("sandherd.v1.command.message-relay.send_message.p1", b"{}", msg_id=f"c{number}")
+
+
+async def contents(herd: Broker) -> dict[str, tuple[int, int]]:
+    """The last sequence of each stream, and how many consumers it has."""
+    async with herd.provisioner() as jetstream:
+        found = {}
+        for name in ALL_STREAMS:
+            state = (await jetstream.stream_info(name)).state
+            found[name] = (state.last_seq, state.consumer_count)
+        return found
+
+
+@asynccontextmanager
+async def listening(herd: Broker, attacker: Principal) -> AsyncIterator[list[tuple[str, str]]]:
+    """Somebody in every other account, who subscribes to all that is allowed; gives what nobody here published."""
+    heard: list[tuple[str, str]] = []
+
+    def hears(principal: Principal) -> Callable[[Msg], object]:
+        async def hear(msg: Msg) -> None:
+            if TAG not in (msg.headers or {}):
+                heard.append((principal, msg.subject))
+
+        return hear
+
+    async with AsyncExitStack() as stack:
+        for principal in (P.SPAWNER, *CONFINED, P.OPERATOR, P.WORKER):
+            if account_of(principal) is not account_of(attacker):
+                bus = await stack.enter_async_context(herd.bus(principal, project="p2", sandbox="sbx-2"))
+                for pattern in heard_by(principal):
+                    await bus.client.subscribe(pattern, cb=hears(principal))  # type: ignore[arg-type]  # a coroutine
+                await bus.settle()
+        yield heard
+
+
+def heard_by(principal: Principal) -> list[str]:
+    """What somebody of project p2 subscribes to."""
+    if principal is P.WORKER:
+        return [*(row.pattern(OTHER) for row in TABLE if P.WORKER in row.consumers), "_INBOX_sbx-2.>"]
+    if principal is P.OPERATOR:
+        return ["sandherd.v1.event.>", "sandherd.v1.output.*.*"]
+    return list(for_service(principal).subscribe)
+
+
+async def publish_all(bus: Bus, subjects: list[str], replies: list[str]) -> dict[str, int]:
+    """Each request with each reply. Gives how often each subject was published to."""
+    count = dict.fromkeys(subjects, 0)
+    for subject in subjects:
+        for body in bodies(subject):
+            for reply in replies:
+                headers = {TAG: "1", "Nats-Msg-Id": f"{subject}-{reply}-{body}"}
+                await bus.client.publish(subject, body.encode(), reply=reply, headers=headers)
+                count[subject] += 1
+        await bus.settle(timeout=PATIENCE)
+    return count
+
+
+def stored_in(subject: str) -> str | None:
+    """The stream that stores what is published on a subject."""
+    if subject.startswith("$KV."):
+        return f"KV_{subject.split('.')[1]}"
+    return next((stream.name for stream in STREAMS for pattern in stream.subjects if covers(pattern, subject)), None)
+
+
+async def acknowledged_with(bus: Bus, principal: Principal, replies: list[str]) -> None:
+    """Take messages of the principal's own consumers, and ask for the next with each acknowledgement."""
+    mine = [text for text in for_service(principal).publish if ".MSG.NEXT." in text] if principal in CONFINED else []
+    for subject in mine:
+        for reply in replies:
+            try:
+                body = json.dumps({"batch": 1, "expires": 200_000_000}).encode()
+                message = await bus.client.request(subject, body, timeout=0.3)
+            except (nats.errors.Error, TimeoutError):
+                break
+            if not message.reply.startswith("$JS.ACK"):
+                break
+            await bus.client.publish(message.reply, b'+NXT {"batch": 2, "no_wait": true}', reply=reply)
+    await bus.settle(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("principal", OUTSIDE)
+async def test_what_the_broker_publishes_for_a_principal_stays_in_its_account(
+    herd: Broker, principal: Principal
+) -> None:
+    """Every request × every reply subject: streams hold only what was published to them, and no other account hears."""
+    await seed(herd)
+    replies = list(dict.fromkeys(targets()))
+    subjects = [concrete(pattern) for pattern in permissions_of(principal).publish if "$JS.ACK" not in pattern]
+    before = await contents(herd)
+    async with (
+        listening(herd, principal) as heard,
+        herd.bus(principal, project="p1", sandbox="sbx-1") as bus,
+    ):
+        counts = await publish_all(bus, subjects, replies)
+        await acknowledged_with(bus, principal, replies[:20])
+        expected = {name: sequence for name, (sequence, _) in before.items()}
+        for subject, count in counts.items():
+            if stream := stored_in(subject):
+                expected[stream] += count
+        after = await contents(herd)
+        limited = {"INBOX"}  # it takes so many for one sandbox and refuses the rest
+        for name, sequence in expected.items():
+            assert after[name][0] <= sequence, name
+            assert after[name][0] == sequence or name in limited, name
+        assert {name: count for name, (_, count) in after.items()} == {name: n for name, (_, n) in before.items()}
+        await bus.settle(timeout=PATIENCE)
+        assert heard == []
+
+
+def attacks(service: Principal) -> list[tuple[str, str, bytes]]:
+    """Ways to have the broker submit a task: subject, what it carries, with the command's subject as the reply."""
+    event = "sandherd.v1.dead." + service.value + ".internal"
+    found = [("publish", event, b"{}"), ("lease", f"$KV.leases.{service}.x", b"{}")]
+    for pattern in for_service(service).publish:
+        if any(word in pattern for word in (".DIRECT.GET.", ".MSG.GET.", ".MSG.NEXT.", ".INFO.")):
+            subject = concrete(pattern).replace("x.y", "$KV.leases.spawner.forged")
+            found += [(pattern, subject, body.encode()) for body in bodies(subject)]
+    return found
+
+
+@pytest.mark.parametrize("service", CONFINED)
+async def test_a_service_cannot_have_the_broker_submit_a_task(herd: Broker, service: Principal) -> None:
+    """The attack `service_escalate` and its variants: no command is stored, whichever request carries the reply."""
+    await seed(herd)
+    before = (await contents(herd))["COMMANDS"]
+    async with herd.bus(service) as bus:
+        for _, subject, body in attacks(service):
+            await bus.client.publish(subject, body, reply=SUBMIT)
+        await bus.settle()
+        assert (await contents(herd))["COMMANDS"] == before
+
+
+def thefts(name: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Ways to have another service's records delivered to oneself: a consumer, a snapshot, a republishing stream."""
+    inbox = f"_INBOX_{name}.stolen"
+    consumer: dict[str, object] = {
+        "stream_name": "KV_tasks",
+        "config": {"name": "thief", "deliver_subject": inbox, "ack_policy": "none"},
+    }
+    config: dict[str, object] = {
+        "name": "KV_tasks",
+        "subjects": ["$KV.tasks.>"],
+        "republish": {"src": ">", "dest": inbox},
+    }
+    mirror: dict[str, object] = {
+        "name": "THIEF",
+        "mirror": {"name": "KV_tasks"},
+        "republish": {"src": ">", "dest": inbox},
+    }
+    for prefix in (API, API_FROM_OUTSIDE):
+        yield f"{prefix}.CONSUMER.CREATE.KV_tasks.thief", consumer
+        yield f"{prefix}.CONSUMER.CREATE.KV_tasks.thief.$KV.tasks.>", consumer
+        yield f"{prefix}.CONSUMER.CREATE.KV_tasks", consumer
+        yield f"{prefix}.CONSUMER.DURABLE.CREATE.KV_tasks.thief", consumer
+        yield f"{prefix}.STREAM.SNAPSHOT.KV_tasks", {"deliver_subject": inbox, "chunk_size": 1024}
+        yield f"{prefix}.STREAM.UPDATE.KV_tasks", config
+        yield f"{prefix}.STREAM.CREATE.THIEF", mirror
+        yield f"{prefix}.DIRECT.GET.KV_tasks", {"multi_last": [">"], "batch": 100}
+
+
+@pytest.mark.parametrize("service", [P.EVENT_INGEST, P.MONITOR])
+async def test_a_service_cannot_have_tasks_records_delivered_to_itself(herd: Broker, service: Principal) -> None:
+    """The attack `service_steal` and its variants, asked directly and through a reply subject: nothing arrives."""
+    await seed(herd)
+    stolen: list[bytes] = []
+
+    async def hear(msg: Msg) -> None:
+        if b"SECRET" in msg.data:
+            stolen.append(msg.data)
+
+    async with herd.bus(service) as bus, herd.bus(P.SPAWNER) as spawner:
+        await bus.client.subscribe(f"_INBOX_{service}.>", cb=hear)
+        before = await contents(herd)
+        for subject, body in thefts(service):
+            document = json.dumps(body).encode()
+            await bus.client.publish(subject, document, reply=f"_INBOX_{service}.answer")
+            # Said into the service's own stream of state, and read out again with the API as the reply.
+            await bus.client.publish(f"$KV.leases.{service}.forge", document)
+            read = f"{API_FROM_OUTSIDE}.DIRECT.GET.KV_leases.$KV.leases.{service}.forge"
+            await bus.client.publish(read, b"", reply=subject)
+        await bus.settle()
+        await spawner.publish("$KV.tasks.p1.task-2", b"SECRET", msg_id="later")
+        await bus.settle()
+        after = await contents(herd)
+    assert stolen == []
+    assert after["KV_tasks"][1] == before["KV_tasks"][1]
+
+
+async def test_the_same_attack_lands_where_a_service_shares_the_account_of_the_streams(herd: Broker) -> None:
+    """What these tests look for is there to be found: with the credential of version 0.1 the command is stored."""
+    rights = Permissions(publish=("$KV.monitor.>", f"{API}.DIRECT.GET.KV_monitor.>"), subscribe=("_INBOX_monitor.>",))
+    key = Key.new(Kind.USER)
+    account = herd.identity.root_key("herd").public
+    body = claims.user(key.public, name="monitor", account=account, principal=P.MONITOR, permissions=rights)
+    path = herd.home / "creds" / "before.creds"
+    write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("streams-signing"), 1), key.seed))
+    before = (await contents(herd))["COMMANDS"][0]
+    async with Bus.open(herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=5) as bus:
+        await bus.client.publish("$KV.monitor.forge", b"{}")
+        await bus.client.publish(f"{API}.DIRECT.GET.KV_monitor.$KV.monitor.forge", b"", reply=SUBMIT)
+        await bus.settle()
+        async with asyncio.timeout(PATIENCE):
+            while (await contents(herd))["COMMANDS"][0] == before:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_credential_of_before_the_services_had_accounts_is_refused(herd: Broker) -> None:
+    """What was signed for the account of the streams by the key that signed all services no longer connects."""
+    key = Key.new(Kind.USER)
+    account = herd.identity.root_key("herd").public
+    body = claims.user(
+        key.public, name="monitor", account=account, principal=P.MONITOR, permissions=for_service(P.MONITOR)
+    )
+    path = herd.home / "creds" / "before.creds"
+    write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("services"), 1), key.seed))
+    with pytest.raises(Exception, match="no broker"):
+        async with Bus.open(herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=0):
+            pass

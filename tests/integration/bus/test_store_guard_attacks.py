@@ -1,0 +1,185 @@
+"""The credentials that check whether nats-server stores can change nothing, whatever reply subject a request carries.
+
+They lie in deployments (`creds/store-guard`). The server does not check reply subjects: in the account of the streams
+an acknowledgement overwrites a record, and in the system account a reply deletes all streams of an account.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from nats.aio.msg import Msg
+
+from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
+from sandherd.bus.connection import Bus, Identity, Watch
+from sandherd.bus.identity import Key, Kind, Registrar, claims, credentials_text
+from sandherd.bus.identity.credentials import parts_of
+from sandherd.bus.identity.keys import sign_claims
+from sandherd.bus.permissions import Permissions, probe_subject
+from sandherd.bus.setup_permissions import (
+    HEALTH,
+    PROBE,
+    PROBE_INBOX,
+    PROBING,
+    WATCHER,
+    WATCHER_INBOX,
+    WATCHING,
+)
+from sandherd.contracts.subjects import TABLE, Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.store_probe import StoreProbe
+from tests.integration.bus.test_permissions_forwarding import ALL_STREAMS, TAG, contents, listening, seed, targets
+from tests.integration.bus.test_permissions_matrix import BROKERS_OWN, MALFORMED, Speaker, listen_to, subjects
+from tests.patience import PATIENCE
+
+P = Principal
+WROTE = probe_subject(PROBE)
+REQUESTS = {PROBE: (WROTE, PROBE_INBOX), WATCHER: (HEALTH, WATCHER_INBOX)}
+"""What each credential may publish, and its inbox."""
+
+
+def minted(herd: Broker, name: str) -> str:
+    registrar = Registrar(herd.identity)
+    return registrar.mint_probe() if name == PROBE else registrar.mint_watcher()
+
+
+@asynccontextmanager
+async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[Speaker]:
+    """A connection with one of these credentials, and what the broker refused it."""
+    watch, violations = Watch(), list[str]()
+    watch.violated = violations.append
+    token, key = parts_of(credentials)
+    identity = Identity.renewing(lambda: token, key)
+    async with Bus.open(
+        herd.url, name=name, identity=identity, inbox=REQUESTS[name][1], patience=10, watch=watch
+    ) as bus:
+        yield Speaker(P.OPERATOR, bus, violations)
+
+
+def system_targets(herd: Broker) -> Iterator[str]:
+    """Subjects on which the server itself, or the system account, executes something."""
+    streams = herd.identity.root_key("herd").public
+    yield f"{API}.ACCOUNT.PURGE.{streams}"
+    yield f"{API}.META.LEADER.STEPDOWN"
+    yield f"{API}.SERVER.REMOVE"
+    yield "$SYS.REQ.CLAIMS.UPDATE"
+    yield "$SYS.REQ.CLAIMS.DELETE"
+    yield f"$SYS.ACCOUNT.{streams}.CLAIMS.UPDATE"
+    yield "$SYS.REQ.SERVER.PING.CONNZ"
+    yield f"{API_FROM_OUTSIDE}.STREAM.CREATE.THIEF"
+
+
+def replies(herd: Broker) -> list[str]:
+    """Records, events, inboxes, the JetStream API, the system account, and the requests themselves."""
+    own = ["$KV.tasks.p1.task-1", WROTE, HEALTH, *(f"{inbox}.x" for _, inbox in REQUESTS.values())]
+    return [*dict.fromkeys([*own, *targets(), *system_targets(herd)])]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, name: str) -> None:
+    """Each request with each reply subject: a probe is stored per probe, and nothing else; nobody else hears anything.
+
+    In the account of the streams, a probe with the reply subject `$KV.tasks.p1.task-1` replaced the record.
+    """
+    await seed(herd)
+    held, subject = await contents(herd), REQUESTS[name][0]
+    async with listening(herd, P.WORKER) as heard, attacker(herd, name, minted(herd, name)) as speaker:
+        sent = replies(herd)
+        for reply in sent:
+            await speaker.bus.client.publish(subject, b"{}", reply=reply, headers={TAG: "1"})
+        await speaker.bus.settle(timeout=PATIENCE)
+        assert await speaker.refused("publish") == set()
+        # A reply of the system account passes on through the import of the probe, where it is one probe more.
+        probes = len(sent) if name == PROBE else sent.count(WROTE)
+        after = await contents(herd)
+        assert after["PROBE"][0] - held["PROBE"][0] <= probes
+        assert after == held | {"PROBE": after["PROBE"]}
+        assert heard == []
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_a_store_guard_receives_only_the_reply_to_its_own_request(herd: Broker, name: str) -> None:
+    """The other credential of its account is not reached by its replies, unless it asked for what it is sent."""
+    other = next(one for one in REQUESTS if one != name)
+    stolen: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        stolen.append(message.subject)
+
+    subject, inbox = REQUESTS[name]
+    async with (
+        attacker(herd, other, minted(herd, other)) as victim,
+        attacker(herd, name, minted(herd, name)) as speaker,
+    ):
+        await victim.bus.client.subscribe(f"{REQUESTS[other][1]}.>", cb=hear)
+        await victim.bus.settle()
+        await speaker.bus.client.publish(subject, b"{}", reply=f"{inbox}.none")
+        assert (await speaker.bus.client.request(subject, b"{}", timeout=PATIENCE)).data.startswith(b"{")
+        await speaker.bus.settle()
+        await victim.bus.settle()
+    assert stolen == []
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_a_store_guard_may_publish_and_subscribe_to_nothing_else(herd: Broker, name: str) -> None:
+    """Every subject of the tables, of the broker and of the system account."""
+    subject, inbox = REQUESTS[name]
+    everything = {one for row in TABLE for one, _ in subjects(row)} | {*BROKERS_OWN, *MALFORMED, WROTE, HEALTH}
+    everything |= {*system_targets(herd), "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.VARZ", "sandherd.probe.monitor"}
+    others = ["_INBOX.x", "_INBOX_spawner.x", "$KV.>", "$JS.>", "$SYS.>", "sandherd.>", ">"]
+    async with attacker(herd, name, minted(herd, name)) as speaker:
+        for one in everything:
+            await speaker.bus.client.publish(one, b"")
+        assert await speaker.refused("publish") == {one.lower() for one in everything - {subject}}
+        await listen_to(speaker, [*others, f"{inbox}.x"])
+        assert await speaker.refused("subscription") == {one.lower() for one in others}
+
+
+def placed_in(herd: Broker, account: str, signing: str, name: str, allowed: Permissions) -> str:
+    """A credential with the same permissions in another account."""
+    key = Key.new(Kind.USER)
+    public = herd.identity.root_key(account).public
+    body = claims.user(key.public, name=name, account=public, principal=P.OPERATOR, permissions=allowed)
+    return credentials_text(sign_claims(body, herd.identity.root_key(signing), 1), key.seed)
+
+
+async def test_in_the_account_of_the_streams_the_same_probe_overwrites_a_record(herd: Broker) -> None:
+    """What these tests look for is there to be found."""
+    await seed(herd)
+    before = (await contents(herd))["KV_tasks"][0]
+    credentials = placed_in(herd, "herd", "streams-signing", PROBE, PROBING)
+    async with attacker(herd, PROBE, credentials) as speaker:
+        await speaker.bus.client.publish(WROTE, b"{}", reply="$KV.tasks.p1.task-1")
+        async with asyncio.timeout(PATIENCE):
+            while (await contents(herd))["KV_tasks"][0] == before:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.long
+async def test_in_a_cluster_no_reply_to_a_health_request_deletes_streams() -> None:
+    """A credential of the system account with the same permissions deletes all of them: it is there to be found."""
+    directory = Path(tempfile.mkdtemp(prefix="cluster-"))
+    cluster = Broker(directory, size=3)
+    try:
+        await cluster.start()
+        purge = f"{API}.ACCOUNT.PURGE.{cluster.identity.root_key('herd').public}"
+        async with cluster.provisioner() as js:
+            async with attacker(cluster, WATCHER, minted(cluster, WATCHER)) as speaker:
+                for reply in replies(cluster):
+                    await speaker.bus.client.publish(HEALTH, b"", reply=reply)
+                async with StoreProbe.open(*cluster.probed) as probe:
+                    assert len(await probe.ask({server.server_name for server in cluster.servers})) == 3
+                await speaker.bus.settle(timeout=PATIENCE)
+            assert len(await js.streams_info()) == len(ALL_STREAMS)
+            credentials = placed_in(cluster, "system", "system-signing", WATCHER, WATCHING)
+            async with attacker(cluster, WATCHER, credentials) as speaker, asyncio.timeout(PATIENCE):
+                await speaker.bus.client.publish(HEALTH, b"", reply=purge)
+                while await js.streams_info():
+                    await asyncio.sleep(0.1)
+    finally:
+        await cluster.kill()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,100 @@
+"""What other services ask the spawner to change in streams: only what was checked is done."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sandherd.bus.connection import Bus, RefusedError
+from sandherd.bus.fullness import read_fill
+from sandherd.bus.stream_configs import stream_config
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import CreateConsumer, DeleteConsumer, DeleteDead, PurgeArtifacts, PurgeEvents
+from sandherd.contracts.streams import BY_STREAM, CONSUMERS
+from sandherd.contracts.subjects import Principal, request_subject
+from sandherd.stack.broker import Broker
+from tests.doubles.stream_admin import stream_admin
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def asker(herd: Broker) -> AsyncIterator[Bus]:
+    """Event-ingest's connection, with the part of the spawner that answers it."""
+    async with stream_admin(herd), herd.bus(Principal.EVENT_INGEST) as bus:
+        yield bus
+
+
+async def fill(herd: Broker, stream: str, subject: str, pieces: int, *, kilobytes: int) -> None:
+    """Make a stream small, and put messages into it."""
+    async with herd.provisioner() as jetstream:
+        await jetstream.update_stream(stream_config(replace(BY_STREAM[stream], max_bytes=MIB)))
+    async with herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker:
+        for number in range(pieces):
+            await worker.publish(subject, b"x" * kilobytes * 1024, msg_id=str(number))
+
+
+async def refusal(asker: Bus, request: Any, project: str = "fleet") -> Code:
+    with pytest.raises(RefusedError) as caught:
+        await asker.ask(request, project)
+    return caught.value.problem.code
+
+
+def creation(**changed: Any) -> CreateConsumer:
+    told: dict[str, Any] = {"place": 1, "name": "alerts", "types": [], "ack_wait_seconds": 30.0, "idle_seconds": 3600.0}
+    return CreateConsumer(**(told | changed))
+
+
+async def test_events_that_a_consumer_has_not_acknowledged_are_not_purged(herd: Broker, asker: Bus) -> None:
+    """Nobody has taken any event: none may go, however full the stream is."""
+    await fill(herd, "EVENTS", "sandherd.v1.event.p1.sbx-1.agent.message", 9, kilobytes=100)
+    before = await read_fill(asker, "EVENTS")
+    for below in (2, 5, before.last, before.last + 1, 2**53 - 1):
+        assert await refusal(asker, PurgeEvents(below=below)) is Code.REFUSED
+    assert await read_fill(asker, "EVENTS") == before
+
+
+async def test_a_stream_with_room_is_not_purged(herd: Broker, asker: Bus) -> None:
+    """What is half empty keeps what it has: event-ingest's credential can't be used to empty it."""
+    await fill(herd, "ARTIFACTS", "sandherd.v1.artifact.p1.sbx-1.art-1", 3, kilobytes=100)
+    assert await refusal(asker, PurgeArtifacts(sandbox="sbx-1", keep=512), "p1") is Code.REFUSED
+    assert await refusal(asker, PurgeArtifacts(sandbox="sbx-1", keep=1), "p1") is Code.REFUSED
+    assert await refusal(asker, PurgeEvents(below=1)) is Code.REFUSED
+    assert (await read_fill(asker, "ARTIFACTS")).messages == 3
+
+
+async def test_a_consumer_is_of_one_project_and_has_no_deliver_subject(herd: Broker, asker: Bus) -> None:
+    """It filters by its project's subjects and waits to be pulled from; the same place is never changed."""
+    assert (await asker.ask(creation(types=["agent", "task.completed"]), "p1")).created
+    assert not (await asker.ask(creation(name="other"), "p1")).created
+    async with herd.provisioner() as jetstream:
+        config = (await jetstream.consumer_info("EVENTS", "sub-p1-1")).config
+    assert config.deliver_subject is None
+    assert sorted(config.filter_subjects or []) == [
+        "sandherd.v1.event.p1.*.agent.*",
+        "sandherd.v1.event.p1.*.task.completed",
+    ]
+    assert (await asker.ask(DeleteConsumer(place=1), "p1")).deleted
+    assert not (await asker.ask(DeleteConsumer(place=1), "p1")).deleted
+
+
+async def test_no_request_creates_or_deletes_a_services_consumer(herd: Broker, asker: Bus) -> None:
+    """Neither places beyond a project's, nor all projects at once, nor fields that are not the contract's."""
+    assert await refusal(asker, creation(place=17), "p1") is Code.INVALID_FIELD
+    assert await refusal(asker, creation(), "fleet") is Code.INVALID_FIELD
+    assert await refusal(asker, DeleteConsumer(place=99), "p1") is Code.INVALID_FIELD
+    forged = creation().model_dump_json()[:-1].encode() + b',"deliver_subject":"_INBOX_event-ingest.x"}'
+    answer = await asker.request(request_subject("spawner.create_consumer", "p1"), forged)
+    assert b"deliver_subject" in answer
+    assert b'"error"' in answer
+    async with herd.provisioner() as jetstream:
+        found = {info.name for info in await jetstream.consumers_info("EVENTS")}
+    assert found == {row.name for row in CONSUMERS if row.stream == "EVENTS"}
+
+
+async def test_a_dead_letter_is_deleted_once(herd: Broker, asker: Bus) -> None:
+    """And one that is not there is said not to be."""
+    ack = await asker.publish("sandherd.v1.dead.event-ingest.internal", b"x", msg_id="x")
+    assert (await asker.ask(DeleteDead(number=ack.seq), "fleet")).deleted
+    assert not (await asker.ask(DeleteDead(number=ack.seq), "fleet")).deleted

@@ -1,0 +1,160 @@
+"""What one project's requests of the history may take from another's, on a real broker and a real Postgres."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sandherd.bus.connection import RefusedError
+from sandherd.client import Context, Herd, HerdError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import TIMEOUT_HEADER, AskAudit, AskEvents, AskTrajectory, Request
+from sandherd.contracts.subjects import Principal, request_subject
+from tests.patience import PATIENCE
+
+FLOODS: dict[str, Request[Any]] = {
+    "events": AskEvents(limit=1000),
+    "audit": AskAudit(),
+    "trajectory": AskTrajectory(sandbox="sbx-alpha", limit=1000),
+}
+FLOOD = 1000
+
+
+@asynccontextmanager
+async def locked(postgres: str) -> AsyncIterator[asyncpg.Connection]:
+    """Meanwhile nothing can be read of the history: every query of it waits. Gives a connection to look on with."""
+    holding, looking = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
+    try:
+        async with holding.transaction():
+            await holding.execute("lock table events, sources in access exclusive mode")
+            yield looking
+    finally:
+        await looking.close()
+        await holding.close()
+
+
+async def waiting_for(connection: asyncpg.Connection) -> int:
+    """How many requests' queries wait for the lock: those that read, and not what looks after the schema."""
+    found: int = await connection.fetchval(
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() "
+        "and query ~ '(from|join) (events|sources)' and query !~ 'sandherd|partition|pg_'"
+    )
+    return found
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_a_flood_of_requests_delays_nobody_else(running: Any, script: Any, kind: str) -> None:
+    """While a thousand requests of alpha's are unanswered, beta's is answered before nearly all of them."""
+    await running.say(
+        [*script.messages("sbx-alpha", 300, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
+    )
+    await running.stored(305)
+    alpha = await running.bus(Principal.CLIENT, project="alpha")
+    beta = await running.bus(Principal.CLIENT, project="beta")
+    answered: list[str] = []
+    refused: set[Code] = set()
+
+    async def ask(bus: Any, request: Request[Any], project: str) -> None:
+        try:
+            await bus.ask(request, project, timeout=PATIENCE)
+            answered.append(project)
+        except RefusedError as error:
+            refused.add(error.problem.code)
+
+    flood = [asyncio.create_task(ask(alpha, FLOODS[kind], "alpha")) for _ in range(FLOOD)]
+    await asyncio.sleep(0)
+    await alpha.settle()
+    await ask(beta, AskEvents(limit=5), "beta")
+    before = answered.index("beta")
+    await asyncio.gather(*flood)
+    assert refused <= {Code.BUSY, Code.UNAVAILABLE}
+    assert before < len(answered) - before, (before, len(answered))
+
+
+async def test_a_project_has_at_most_its_share_of_the_database(running: Any, script: Any, postgres: str) -> None:
+    """However much alpha asks, two light queries and a heavy one of it are in the database, and beta's beside them."""
+    await running.say(
+        [*script.messages("sbx-alpha", 5, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
+    )
+    await running.stored(10)
+    alpha = await running.bus(Principal.CLIENT, project="alpha")
+    beta = await running.bus(Principal.CLIENT, project="beta")
+    async with locked(postgres) as connection:
+        flood = [
+            asyncio.create_task(alpha.ask(request, "alpha", timeout=PATIENCE))
+            for request in FLOODS.values()
+            for _ in range(20)
+        ]
+        await until(lambda: _is(waiting_for(connection), 3))
+        mine = asyncio.create_task(beta.ask(AskEvents(limit=5), "beta", timeout=PATIENCE))
+        await until(lambda: _is(waiting_for(connection), 4))
+    assert len((await mine).events) == 5
+    await asyncio.gather(*flood, return_exceptions=True)
+
+
+async def test_a_query_that_nobody_waits_for_is_cancelled(running: Any, script: Any, postgres: str) -> None:
+    """When the requester has stopped waiting, Postgres is told to stop, before the statement's own time-out."""
+    await running.say(script.messages("sbx-alpha", 5, project="alpha"))
+    await running.stored(5)
+    alpha = await running.bus(Principal.CLIENT, project="alpha")
+    subject, payload = request_subject(AskEvents.type, "alpha"), AskEvents().model_dump_json().encode()
+    async with locked(postgres) as connection:
+        asking = asyncio.create_task(
+            alpha.client.request(subject, payload, timeout=PATIENCE, headers={TIMEOUT_HEADER: "0.5"})
+        )
+        await until(lambda: _is(waiting_for(connection), 1))
+        reply = json.loads((await asking).data)
+        await until(lambda: _is(waiting_for(connection), 0))
+    assert reply["error"]["message"] == "it was not answered in the time you wait"
+    assert len((await alpha.ask(AskEvents(), "alpha")).events) == 5
+
+
+async def test_a_budget_that_is_used_up_is_an_error_that_says_when_to_ask_again(world: Any, script: Any) -> None:
+    """Rows over the minute's: `busy`, with the wait and what helps; another project is answered as ever."""
+    async with world.service(request_rows=10).running():
+        await world.say(
+            [*script.messages("sbx-alpha", 50, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
+        )
+        await world.stored(55)
+        alpha = await world.bus(Principal.CLIENT, project="alpha")
+        beta = await world.bus(Principal.CLIENT, project="beta")
+        assert len((await alpha.ask(AskEvents(limit=50), "alpha")).events) == 50
+        for request in (AskEvents(limit=1), AskAudit(), AskTrajectory(sandbox="sbx-alpha")):
+            with pytest.raises(RefusedError) as refused:
+                await alpha.ask(request, "alpha")
+            problem = refused.value.problem
+            assert problem.code is Code.BUSY
+            assert problem.retry_after_seconds is not None
+            assert 100 < problem.retry_after_seconds <= 240
+            assert problem.remedy
+        assert len((await beta.ask(AskEvents(limit=5), "beta")).events) == 5
+
+
+async def test_the_client_asks_again_when_it_was_told_to(world: Any, script: Any) -> None:
+    """A refusal for so long that its caller would have given up is an error; a shorter one is waited for."""
+    async with world.service(request_rows=600).running():
+        await world.say(script.messages("sbx-alpha", 620, project="alpha"))
+        await world.stored(620)
+        credentials = world.broker.credentials(Principal.CLIENT, project="alpha")
+        context = Context(nats_url=world.broker.url, credentials=credentials, project="alpha", home=world.broker.home)
+        async with Herd.connect(context) as herd:
+            ask = herd.connection.ask
+            assert len((await ask(AskEvents(limit=620))).events) == 620
+            with pytest.raises(HerdError) as refused:
+                await ask(AskEvents(limit=1), timeout=0.2)
+            assert refused.value.problem.code is Code.BUSY
+            assert len((await ask(AskEvents(limit=1), timeout=60)).events) == 1
+
+
+async def _is(counting: Any, wanted: int) -> bool:
+    return bool(await counting == wanted)

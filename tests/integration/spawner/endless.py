@@ -1,0 +1,34 @@
+"""A test that never ends: what a run is interrupted in. Run by its path alone, by `test_run_lifetime`."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sandherd.bus.service import Service
+from spawner.runtimes.opening import _group_name
+from tests.run_lifetime import MARK
+
+
+async def test_it_never_ends(spawner: Callable[..., Service], person: Any, home: Path) -> None:
+    """A broker, a spawner, and a sandbox whose agent has put a process aside; told to whoever interrupts it."""
+    async with spawner(check_interval=30).running():
+        task = await person.submit(["/bin/sh", "-c", "setsid sleep 4713 & sleep 4713"])
+        await person.reaches(task, "running")
+        await person.eventually(lambda: len(_named("4713")) >= 2)
+        left = {process.pid for process in psutil.Process().children(recursive=True)} | set(_named("4713"))
+        told = {"mark": os.environ[MARK], "group": _group_name(home / "sandboxes"), "pids": sorted(left)}
+        part = Path(os.environ["ENDLESS"]).with_suffix(".part")
+        part.write_text(json.dumps(told))
+        part.rename(os.environ["ENDLESS"])
+        await asyncio.Event().wait()
+
+
+def _named(argument: str) -> list[int]:
+    return [
+        process.pid for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", argument]
+    ]

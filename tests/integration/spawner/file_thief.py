@@ -1,0 +1,104 @@
+"""A thief of files: searches everything that broker and spawner have on disk, with the keys of the herd in hand."""
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+from nacl.exceptions import CryptoError
+from nacl.public import PrivateKey
+from nacl.secret import SecretBox
+
+from sandherd.bus.identity import SpawnerKeys
+from sandherd.client import Context
+from sandherd.contracts.subjects import Principal
+from sandherd.sealed_secrets import open_sealed, private_key
+from sandherd.stack.broker import Broker
+from spawner.records.vault import herd_key
+
+CANARY = "canary-4b1f9e27-of-a-secret-value"
+_KEY_BYTES = SecretBox.NONCE_SIZE + 16 + SecretBox.KEY_SIZE
+_SEALED = re.compile(rb'"sealed":"([0-9a-f]+)"')
+_SEALED_COMMAND = re.compile(rb'"sealed":"([A-Za-z0-9+/]{64,}=*)"')
+
+
+class Thief:
+    """Has every file of the broker and of the spawner, and the herd's signing keys."""
+
+    def __init__(self, herd: Broker, home: Path) -> None:
+        self._herd = herd
+        self._home = home
+
+    def finds(self, value: str = CANARY) -> list[str]:
+        """Where the value stands: in clear, in base64 at any alignment, in hex, or in what the stored keys open."""
+        forms = {value.encode(), value.encode().hex().encode()}
+        forms |= {base64.b64encode(b"x" * shift + value.encode())[4:-4] for shift in range(3)}
+        files = {path: content_of(path) for top in (self._herd.home, self._home) for path in files_of(top)}
+        found = [str(path) for path, content in files.items() if any(form in content for form in forms)]
+        boxes = self._keys(files)
+        plain = [content.replace(b"\\", b"") for content in files.values()]
+        sealed = {text for content in plain for text in _SEALED.findall(content)}
+        commands = {text for content in plain for text in _SEALED_COMMAND.findall(content)}
+        found += [text.decode()[:16] for text in sealed if opens(boxes, text, value)]
+        return found + [text.decode()[:16] for text in commands if value in str(open_sealed(text.decode(), self._own))]
+
+    @property
+    def _own(self) -> PrivateKey:
+        """What commands of clients are sealed for."""
+        return private_key(SpawnerKeys.read(self._herd.spawner_identity).worker.seed)
+
+    def _keys(self, files: dict[Path, bytes]) -> list[SecretBox]:
+        """Every key of a record that lies in a file anywhere, opened with the herd's."""
+        own = SecretBox(herd_key(SpawnerKeys.read(self._herd.spawner_identity).worker.seed))
+        found = []
+        for path, content in files.items():
+            if "KV_secret_keys" not in str(path):
+                continue
+            for start in range(len(content) - _KEY_BYTES + 1):
+                try:
+                    found.append(SecretBox(own.decrypt(content[start : start + _KEY_BYTES])))
+                except CryptoError:
+                    continue
+        return found
+
+
+def files_of(top: Path) -> list[Path]:
+    return [path for path in top.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def content_of(path: Path) -> bytes:
+    """A file's bytes; none of one that was removed since it was listed."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def opens(boxes: list[SecretBox], sealed: bytes, value: str) -> bool:
+    for box in boxes:
+        try:
+            if value.encode() in box.decrypt(bytes.fromhex(sealed.decode())):
+                return True
+        except (CryptoError, ValueError):
+            continue
+    return False
+
+
+async def forgotten(person: Any, herd: Broker, thief: Thief) -> None:
+    """Wait until everything is ended and written, and search."""
+    await person.all_gone()
+    await person.eventually(lambda: not thief.finds())
+    await herd.stop()
+    assert thief.finds() == []
+    for name in ("tasks", "sandboxes"):
+        assert not any(CANARY.encode() in path.read_bytes() for path in files_of(herd.home) if name in str(path))
+
+
+def context_of(herd: Broker) -> Context:
+    """A person of project p1, as a client connects."""
+    return Context(
+        nats_url=herd.url,
+        credentials=herd.credentials(Principal.CLIENT, project="p1"),
+        project="p1",
+        home=herd.home,
+    )

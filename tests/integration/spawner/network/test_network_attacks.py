@@ -1,0 +1,266 @@
+"""What a sandbox does not reach, whatever its agent tries: the host, private networks, metadata, other sandboxes."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spawner.runtimes.process import ProcessRuntime
+from tests.integration.spawner.conftest import Eventually, PlanFor
+from tests.integration.spawner.network.conftest import Sandbox, inside
+from tests.integration.spawner.network.internet import HERE, OWN, PRIVATE, PRIVATE6, PUBLIC, Internet
+from tests.integration.spawner.network.listeners import ABSTRACT
+
+pytestmark = pytest.mark.timeout(300)
+
+HOST = ("127.0.0.1", "127.0.0.2", "::1", "0.0.0.0", "::", "10.99.0.1", OWN, "fd99::1", "localhost")
+WAYS = (
+    "::ffff:127.0.0.1", "::ffff:10.99.0.1", "::127.0.0.1", "64:ff9b::a63:1", "2130706433", "0x7f.1", "0177.0.0.1",
+    "127.1", "10.25344001", "loop.test",
+)  # fmt: skip
+"""Other ways of writing the host's addresses."""
+NEIGHBOURS = ("10.99.0.2", "10.1.515", "0x0a.1.2.3", "inner.test", "meta.test", "169.254.43518", "2002:a01:203::1")
+
+
+@dataclass
+class Services:
+    """Services of the host, which nobody in a sandbox may visit."""
+
+    process: "subprocess.Popen[str]"
+    tcp: int
+    udp: int
+
+
+@pytest.fixture
+async def services(net: Internet) -> AsyncIterator[Services]:
+    """On every address of the host of the test."""
+    net.use()
+    command = [sys.executable, "-u", str(HERE / "listeners.py")]
+    process = await asyncio.to_thread(
+        subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    tcp, udp = map(int, process.stdout.readline().split())
+    yield Services(process, tcp, udp)
+    process.kill()
+    process.communicate()
+
+
+async def visited(services: Services) -> str:
+    services.process.kill()
+    out, _ = await asyncio.to_thread(services.process.communicate)
+    return out
+
+
+def everything(services: Services, seconds: int = 20) -> str:
+    """Code that tries every address at the host's service, and every private one at the world's."""
+    return f"""
+at = {{}}
+for host in {[*HOST, *WAYS]!r}: at[host] = ask(host, {services.tcp}, seconds={seconds})
+for host in {[*PRIVATE, *PRIVATE6, *NEIGHBOURS]!r}: at[host] = ask(host, 13, seconds={seconds})
+with socket.socket(socket.AF_UNIX) as one:
+    try: one.connect({ABSTRACT!r}); at["abstract"] = one.recv(9).decode()
+    except OSError as error: at["abstract"] = "refused: " + str(error)
+for host, port in [("127.0.0.1", {services.udp}), ("10.99.0.1", {services.udp}), ("{OWN}", {services.udp}),
+                   ("10.1.2.3", 9999), ("{PUBLIC}", 9999), ("255.255.255.255", 9999), ("224.0.0.1", 9999)]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        try: one.sendto(b"x", (host, port))
+        except OSError: pass
+tell(at=at)
+"""
+
+
+async def test_neither_the_host_nor_a_private_network_is_reached(
+    sandbox: Sandbox, services: Services, net: Internet
+) -> None:
+    """It refuses loopback, the host's own, private, link-local and metadata addresses, however they are written.
+
+    Over IPv4 and IPv6; also abstract sockets, and datagrams, to one, to many and to all. Nothing is left to hang.
+    """
+    found = await inside(await sandbox(), everything(services))
+    assert {host: told for host, told in found["at"].items() if not told.startswith("refused")} == {}
+    assert await visited(services) == ""
+    assert net.hits == []
+
+
+async def test_in_the_host_s_network_the_same_attacks_arrive(
+    sandbox: Sandbox, services: Services, net: Internet
+) -> None:
+    """What `host` exposes, and that the attacks of the other test are such."""
+    found = await inside(await sandbox(mode="host"), everything(services, seconds=3))
+    reached = {host for host, told in found["at"].items() if told in {"reached\n", "welcome\n"}}
+    assert {*HOST, *PRIVATE, *PRIVATE6, "::ffff:127.0.0.1", "2130706433", "inner.test"} <= reached
+    assert "visitor udp" in await visited(services)
+    assert {"10.1.2.3 13", "169.254.169.254 13", "fd00:ec2::254 13", "udp 9999"} <= set(net.hits)
+
+
+async def test_a_name_that_is_rebound_is_judged_by_what_it_leads_to(sandbox: Sandbox, net: Internet) -> None:
+    """The first answer is public, the next one private: the connection is judged, and not the answer."""
+    found = await inside(
+        await sandbox(),
+        'tell(first=ask("rebound.test", 13), then=ask("rebound.test", 13), inner=ask("inner.test", 13))',
+    )
+    assert found["first"] == "welcome\n"
+    assert all(found[name].startswith("refused") for name in ("then", "inner")), found
+    assert net.hits == [f"{PUBLIC} 13"]
+
+
+async def test_an_allowed_name_leads_to_no_private_address(sandbox: Sandbox, net: Internet) -> None:
+    """The allow-list opens public addresses alone, whatever the resolver says of an allowed name."""
+    runtime = await sandbox(mode="allow", allow=frozenset({"rebound.test", "inner.test", "meta.test", "10.1.2.3"}))
+    found = await inside(
+        runtime,
+        'tell(first=ask("rebound.test", 13), rest=[ask(name, 13) for name in '
+        '("rebound.test", "inner.test", "meta.test", "10.1.2.3")])',
+    )
+    assert found["first"] == "welcome\n"
+    assert all(one.startswith("refused") for one in found["rest"]), found
+    assert net.hits == [f"{PUBLIC} 13"]
+
+
+async def test_another_sandbox_is_not_reached(sandbox: Sandbox, plan_for: PlanFor, eventually: Eventually) -> None:
+    """Neither where it listens itself, nor at the port of the host that leads to it; the host gets through there."""
+    runtime = await sandbox()
+    await runtime.create(plan_for("sbx-two"))
+    serve = "one = socket.create_server(('127.0.0.1', 8000))\nwhile True:\n    c, _ = one.accept(); c.sendall(b'two')"
+    served = asyncio.create_task(inside(runtime, serve, "sbx-two"))
+    url = (await runtime.address("sbx-two", 8000)).url
+    port = int(url.rpartition(":")[2])
+
+    async def answers() -> bool:
+        return await asyncio.to_thread(_first, port) == b"two"
+
+    await eventually(answers)
+    attack = (
+        f'tell(at=[ask("127.0.0.1", 8000), ask("127.0.0.1", {port}), ask("10.99.0.1", {port}), ask("::1", {port})])'
+    )
+    found = await inside(runtime, attack)
+    assert all(one.startswith("refused") for one in found["at"]), found
+    assert (await runtime.address("sbx-two", 8000)).url == url
+    served.cancel()
+    await asyncio.gather(served, return_exceptions=True)
+
+
+def _first(port: int) -> bytes:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 5) as one:
+            return one.recv(10)
+    except OSError:
+        return b""
+
+
+async def test_the_namespace_can_not_be_changed_from_inside(sandbox: Sandbox, net: Internet) -> None:
+    """No raw or packet socket, no route, no address, no rule, no transparent socket, no way into another namespace."""
+    found = await inside(
+        await sandbox(),
+        f"""
+import ctypes, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(act):
+    try: act()
+    except OSError as error: return True
+    return False
+def netlink(protocol, kind, payload):
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as one:
+        one.bind((0, 0)); one.send(struct.pack("=IHHII", 16 + len(payload), kind, 0x605, 1, 0) + payload)
+        code = struct.unpack_from("=i", one.recv(4096), 16)[0]
+        if code: raise OSError(-code, "netlink")
+def option(level, number):
+    with socket.socket() as one: one.setsockopt(level, number, 1)
+def bind(port):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one: one.bind(("0.0.0.0", port))
+def setns(path):
+    with open(path) as one:
+        if libc.setns(one.fileno(), 0): raise OSError(ctypes.get_errno(), "setns")
+table = struct.pack("=HH", 13, 1) + b"sandherd" + bytes(4)
+route = struct.pack("=BBBBBBBBI", 2, 0, 0, 0, 254, 4, 0, 1, 0)
+address = struct.pack("=BBBBI", 2, 32, 0, 0, 1) + struct.pack("=HH4s", 8, 2, bytes([10, 99, 0, 1]))
+tell(allowed=[name for name, act in dict(
+    raw=lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1), raw6=lambda: socket.socket(10, socket.SOCK_RAW, 58),
+    packet=lambda: socket.socket(17, socket.SOCK_RAW, 0x0300), arp=lambda: socket.socket(17, socket.SOCK_DGRAM, 0x0608),
+    route=lambda: netlink(0, 24, route), gone=lambda: netlink(0, 25, route), address=lambda: netlink(0, 20, address),
+    link=lambda: netlink(0, 16, struct.pack("=BBHiII", 0, 0, 0, 1, 0, 1)),
+    rules=lambda: netlink(12, 10 << 8 | 2, struct.pack("!BBH", 2, 0, 0) + table),
+    transparent=lambda: option(0, 19), mark=lambda: option(1, 36), dns=lambda: bind(53),
+    network=lambda: setns("/proc/1/ns/net"),
+).items() if not refused(act)], public=ask("{PUBLIC}", 13), private=ask("10.1.2.3", 13))
+""",
+    )
+    assert found["allowed"] == []
+    assert found["public"] == "welcome\n"
+    assert found["private"].startswith("refused")
+
+
+async def test_no_sandbox_uses_up_the_host_s_connections(sandbox: Sandbox, plan_for: PlanFor) -> None:
+    """Beyond its limit of open connections further ones are reset; another sandbox and its own next one get through."""
+    runtime = await sandbox()
+    await runtime.create(plan_for("sbx-two"))
+    flood = f"""
+held, reset = [], 0
+for _ in range(700):
+    try:
+        one = socket.create_connection(("{PUBLIC}", 7), 60)
+        one.sendall(b"x"); ok = one.recv(1)
+    except OSError: ok = b""
+    if ok: held.append(one)
+    else: reset += 1
+tell(held=len(held), reset=reset)
+"""
+    found, other = await asyncio.gather(
+        inside(runtime, f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))\n{flood}"),
+        inside(runtime, f'tell(at=[ask("{PUBLIC}", 13) for _ in range(20)])', "sbx-two"),
+    )
+    assert (found["held"], found["reset"]) == (512, 188)
+    assert other["at"] == ["welcome\n"] * 20
+    again = await inside(runtime, f'tell(at=ask("{PUBLIC}", 13))')
+    assert again["at"] == "welcome\n"
+
+
+async def test_hostile_questions_do_not_end_the_resolver(sandbox: Sandbox, net: Internet) -> None:
+    """Pieces of messages, names without an end, answers as questions; then a proper question is answered."""
+    found = await inside(
+        await sandbox(),
+        """
+import random
+draw = random.Random(7)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+head = bytes.fromhex("123401000001000000000000")
+loops = [head + b"\\xc0\\x0c\\0\\1\\0\\1", head + b"\\x3f" * 300, head + b"\\x01a" * 200 + b"\\0\\0\\1\\0\\1",
+         head[:7], b"", head[:2] + b"\\x81\\x80" + head[4:] + b"\\0\\0\\1\\0\\1", head + b"\\xff\\xff", b"\\0" * 65000]
+for message in loops + [draw.randbytes(draw.randrange(200)) for _ in range(500)]:
+    server.sendto(message, ("127.0.0.1", 53))
+tell(after=ask("public.test", 13))
+""",
+    )
+    assert found["after"] == "welcome\n"
+
+
+async def test_a_forwarder_that_is_killed_comes_back(sandbox: Sandbox, eventually: Eventually) -> None:
+    """Its connections are lost; new ones are made again, and a private address stays refused all the time."""
+    runtime = await sandbox()
+    (forwarder,) = await eventually(lambda: _forwarders(runtime))
+    await asyncio.to_thread(subprocess.run, ["kill", "-9", str(forwarder)], check=True)
+
+    async def back() -> Any:
+        found = await inside(runtime, f'tell(public=ask("{PUBLIC}", 13), private=ask("10.1.2.3", 13))')
+        assert found["private"].startswith("refused")
+        return found["public"] == "welcome\n"
+
+    await eventually(back)
+    assert _forwarders(runtime) != [forwarder]
+
+
+def _forwarders(runtime: ProcessRuntime) -> list[int]:
+    members = runtime.ending.members(runtime.layout.place("sbx-one"))
+    return [pid for pid in members if b"forwarder.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and _is_python(pid)]
+
+
+def _is_python(pid: int) -> bool:
+    return b"python" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]

@@ -1,0 +1,85 @@
+"""A test run ends with its controller: nothing that it has started or made is left, whatever ends it."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.patience import PATIENCE
+from tests.run_lifetime import MARK
+from tests.run_reaper import _RESERVATIONS, Run, _groups_of, _mounts_from
+
+ENDLESS = Path(__file__).with_name("endless.py")
+
+
+async def interrupted(number: signal.Signals, told: Path, *options: str) -> tuple[int, Any]:
+    """Run the test that never ends, and end its controller by a signal. Returns its status, and what was running."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", MARK))}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(ENDLESS)),
+        # Where this run is ended itself, its mark in another variable ends that one, too.
+        env=environment | {"OUTER_RUN": os.environ.get(MARK, ""), "ENDLESS": str(told), "TMPDIR": "/tmp"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        # A run in the background ignores Ctrl-C, and what it starts would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout
+    async with asyncio.timeout(PATIENCE):
+        said = asyncio.create_task(process.stdout.read())
+        while not told.exists():
+            assert process.returncode is None, (await said).decode()
+            await asyncio.sleep(0.05)
+        process.send_signal(number)
+        await said
+        return await process.wait(), json.loads(told.read_text())
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGTERM, ("-n", "1")),
+        (signal.SIGINT, ("-n", "1")),
+        pytest.param(signal.SIGKILL, ("-n", "1"), marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, ("-n", "0"), marks=pytest.mark.long),
+    ],
+    ids=["SIGTERM", "SIGINT", "SIGKILL", "SIGINT-in-one-process"],
+)
+async def test_an_interrupted_run_leaves_nothing(number: signal.Signals, options: tuple[str, ...]) -> None:
+    """Its processes, those of an isolated sandbox too, its directory, control groups and uid reservations are gone."""
+    with tempfile.TemporaryDirectory() as folder:
+        status, found = await interrupted(number, Path(folder, "told"), *options)
+    assert status != 0
+    assert len(found["pids"]) > 5
+    run = Run(found["mark"], Path("/tmp", found["mark"]), 0)
+    async with asyncio.timeout(PATIENCE):  # a controller that was killed does not wait for its reaper
+        while run.folder.exists() or run.processes():
+            await asyncio.sleep(0.05)
+    assert not [pid for pid in found["pids"] if lives(pid)]
+    assert not [group for parent in _groups_of("self") for group in parent.glob(found["group"])]
+    reserved = _RESERVATIONS.glob("*") if os.access(_RESERVATIONS, os.R_OK) else ()
+    assert not [entry for entry in reserved if found["mark"] in entry.read_text()]
+    assert found["mark"] not in Path("/proc/self/mountinfo").read_text()
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; what nobody reaps is no more than a number."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_processes_of_others_are_left_alone() -> None:
+    """A copy of the host's mounts names the run's directory as the place of a mount; a sandbox as its source."""
+    copied = "36 35 98:0 / /tmp/st-1/disk rw shared:1 - ext4 /dev/loop1 rw"
+    bound = "37 35 98:0 /tmp/st-1/home/sandboxes/sbx-1/work /sandbox/work rw - ext4 /dev/vda rw"
+    overlay = "38 35 0:41 / / rw - overlay overlay rw,upperdir=/dev/shm/st-1-x/data/diff"
+    assert [_mounts_from(line, "st-1") for line in (copied, bound, overlay)] == [False, True, True]

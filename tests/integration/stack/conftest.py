@@ -1,0 +1,15 @@
+"""What tests of the stack share."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    found = Path(mkdtemp(prefix="small-"))
+    yield found
+    shutil.rmtree(found, ignore_errors=True)

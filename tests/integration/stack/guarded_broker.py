@@ -1,0 +1,96 @@
+"""A broker that is kept alive and guarded, as the supervisor does it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandherd.bus.connection import Bus, BusError
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.keeping import Keeper, Part
+from sandherd.stack.store_guard import StoreGuard, guarded
+from tests.patience import PATIENCE
+
+MIB = 1024 * 1024
+SUBJECT = "sandherd.v1.event.p1.task-1.task.submitted"
+RESUMED_WITHIN = 30.0
+
+
+@dataclass
+class Kept:
+    """A broker that is kept alive and guarded, as the supervisor does it, and what was acknowledged of it."""
+
+    broker: Broker
+    guard: StoreGuard
+    keepers: list[Keeper]
+    bus: Bus
+    stored: list[str] = field(default_factory=list)
+    tried: int = 0
+
+    @property
+    def restarts(self) -> int:
+        return sum(keeper.restarts for keeper in self.keepers)
+
+    async def publish(self, size: int = 3000) -> bool:
+        self.tried += 1
+        msg_id = f"event-{self.tried}"
+        try:
+            await self.bus.publish(SUBJECT, msg_id.encode().ljust(size), msg_id=msg_id, timeout=1)
+        except BusError:
+            return False
+        self.stored.append(msg_id)
+        return True
+
+    async def publish_until_refused(self) -> None:
+        """Large messages, so that new files are needed, too."""
+        while await self.publish(900_000):
+            pass
+
+    async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():  # what is waited for sets no event here
+                await asyncio.sleep(0.05)
+
+    async def resumed(self) -> float:
+        """How long it takes until something is acknowledged again, in seconds."""
+        begun = asyncio.get_running_loop().time()
+        async with asyncio.timeout(PATIENCE):
+            while not await self.publish():
+                await asyncio.sleep(0.05)
+        return asyncio.get_running_loop().time() - begun
+
+    async def until_ended(self, pid: int) -> None:
+        """Publish until this process has ended."""
+        async with asyncio.timeout(PATIENCE):
+            while self.broker.child.pid == pid and self.broker.child.alive:
+                await self.publish(900_000)
+
+    async def check_nothing_lost(self) -> None:
+        async with self.broker.provisioner() as jetstream:
+            info = await jetstream.stream_info("EVENTS")
+            found = set()
+            for sequence in range(info.state.first_seq, info.state.last_seq + 1):
+                found.add(((await jetstream.get_msg("EVENTS", seq=sequence)).data or b"").strip().decode())
+        assert set(self.stored) <= found
+
+
+@asynccontextmanager
+async def kept(home: Path, size: int = 1) -> AsyncIterator[Kept]:
+    broker = Broker(home, size=size)
+    async with broker, broker.bus(Principal.SPAWNER) as bus:
+        parts: list[Part] = [broker] if size == 1 else [*broker.servers]
+        keepers = [Keeper(server.name, part) for server, part in zip(broker.servers, parts, strict=True)]
+        guard = StoreGuard(guarded(broker.servers))
+        tasks = [asyncio.create_task(keeper.keep()) for keeper in keepers]
+        tasks.append(asyncio.create_task(guard.keep(*broker.probed)))
+        found = Kept(broker, guard, keepers, bus)
+        try:
+            assert await found.publish()
+            yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended

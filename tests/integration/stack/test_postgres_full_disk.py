@@ -1,0 +1,59 @@
+"""The local Postgres on a file system that is full, and then has space: also when it can't write its log (WAL)."""
+
+import asyncio
+import json
+import shutil
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+
+PROGRAM = "tests.integration.stack.filled_postgres"
+RESUMED_WITHIN = 30
+KINDS = [
+    ("bytes", "log", "keep"),
+    pytest.param("bytes", "log", "kill", marks=pytest.mark.long),
+    pytest.param("bytes", "table", "keep", marks=pytest.mark.long),
+    pytest.param("inodes", "table", "keep", marks=pytest.mark.long),
+    pytest.param("inodes", "table", "kill", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    found = Path(mkdtemp(prefix="full-"))
+    found.chmod(0o755)  # the server has a user of its own
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+async def played(folder: Path, *words: str) -> dict[str, Any]:
+    command = ["--mount", sys.executable, "-m", PROGRAM, str(folder), *words]
+    process = await asyncio.create_subprocess_exec("unshare", *command, stdout=PIPE, stderr=PIPE)
+    try:
+        out, error = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()  # its Postgres ends with it
+            await process.wait()
+    assert process.returncode == 0, error.decode()[-3000:]
+    found: dict[str, Any] = json.loads(out.decode().splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(("kind", "what", "end"), KINDS)
+async def test_postgres_commits_again_after_its_disk_was_full(folder: Path, kind: str, what: str, end: str) -> None:
+    """Within 30 s without intervention, also after it ended itself or was killed; nothing committed is lost."""
+    found = await played(folder, kind, what, end)
+    assert found["resumed"] < RESUMED_WITHIN, found["log"][-5000:]
+    assert found["committed"]
+    assert found["lost"] == []
+    assert "No space left on device" in found["log"]
+    if (kind, what) == ("bytes", "log"):
+        assert "PANIC" in found["log"]

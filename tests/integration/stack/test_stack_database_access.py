@@ -1,0 +1,196 @@
+"""Who may use the local database: the user that started it. Everybody else on this host is attacked with."""
+
+import asyncio
+import os
+import pwd
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from sandherd.stack import postgres_user
+from sandherd.stack.access import give_to
+from sandherd.stack.postgres import PostgresServer
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
+NOBODY = 65534
+STRANGER = 48_613
+"""An id without an entry, as a sandbox's user has."""
+
+ATTACK = """
+import asyncio, encodings.idna, getpass, os, pwd, ssl, sys, asyncpg
+os.setgroups([])
+os.setresgid(int(sys.argv[3]), int(sys.argv[3]), int(sys.argv[3]))
+os.setresuid(int(sys.argv[3]), int(sys.argv[3]), int(sys.argv[3]))
+async def main():
+    host, role = sys.argv[1:3]
+    connection = await asyncpg.connect(host=host, user=role, database="postgres", password="x", timeout=20)
+    print(await connection.fetchval("select 'IN as ' || current_user"))
+asyncio.run(main())
+"""
+
+
+async def attack(server: PostgresServer, uid: int, role: str = "postgres") -> str:
+    """What a process of this user id is answered that connects by the socket; `IN as …` if it is let in."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-c",
+        ATTACK,
+        str(server.sockets),
+        role,
+        str(uid),
+        cwd="/",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return output.decode().strip().splitlines()[-1]
+
+
+def laid_open(server: PostgresServer) -> None:
+    """Every mode that keeps others from the socket is taken away: what is left is the server's own authentication."""
+    for path in (server.sockets, *server.sockets.iterdir()):
+        path.chmod(0o777)
+
+
+@root_only
+@pytest.mark.parametrize("uid", [NOBODY, STRANGER, postgres_user.RESERVED])
+async def test_no_other_user_of_the_host_is_let_in(own_directory: Path, uid: int) -> None:
+    """As `nobody`, as a user without an entry, and as the server's own: refused by the folder and by the server."""
+    async with PostgresServer(own_directory / "pg", durable=False) as server:
+        if uid != postgres_user.RESERVED:
+            assert "PermissionError" in await attack(server, uid)
+        laid_open(server)
+        for role in ("postgres", "root", "nobody"):
+            answer = await attack(server, uid, role)
+            assert "IN as" not in answer
+            assert "authentication failed" in answer or "could not look up" in answer, answer
+
+
+@root_only
+async def test_the_user_that_starts_it_is_let_in_as_any_role(own_directory: Path) -> None:
+    """Root reads the history as its owner, and as a role for reading that it made."""
+    async with PostgresServer(own_directory / "pg", durable=False) as server:
+        assert await attack(server, 0) == "IN as postgres"
+        connection = await asyncpg.connect(server.url("postgres"))
+        await connection.execute("create role reader login")
+        await connection.close()
+        assert await attack(server, 0, "reader") == "IN as reader"
+
+
+async def test_it_listens_on_the_socket_alone(own_directory: Path) -> None:
+    """No TCP port of any address is open, so none has to be protected."""
+    async with PostgresServer(own_directory / "pg", durable=False) as server:
+        inodes = {
+            str(entry.readlink()).removeprefix("socket:[").removesuffix("]")
+            for entry in Path(f"/proc/{server.child.pid}/fd").iterdir()
+        }
+        for table in ("tcp", "tcp6", "udp", "udp6"):
+            rows = Path(f"/proc/{server.child.pid}/net/{table}").read_text().splitlines()[1:]
+            assert not inodes & {row.split()[9] for row in rows}
+
+
+@root_only
+async def test_the_server_and_its_files_are_of_a_user_of_their_own(own_directory: Path) -> None:
+    """Every process and file is of the reserved id, which no entry and no other process has."""
+    async with PostgresServer(own_directory / "pg", durable=False) as server:
+        owner = postgres_user.server_uid()
+        assert owner not in {0, NOBODY, None}
+        status = Path(f"/proc/{server.child.pid}/status").read_text()
+        assert f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}" in status
+        assert "Groups:\t \n" in status or "Groups:\t\n" in status
+        assert {path.lstat().st_uid for path in (server.data, *server.data.rglob("*"))} == {owner}
+        assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
+        rules = (server.directory / "pg_hba.conf").stat()
+        assert (rules.st_uid, stat.S_IMODE(rules.st_mode)) == (0, 0o644)
+
+
+@root_only
+async def test_a_database_of_the_version_before_is_taken_over(own_directory: Path) -> None:
+    """Files of `nobody` with `trust` become files of the reserved user with `peer`; what was committed is there."""
+    server = PostgresServer(own_directory / "pg", durable=False)
+    async with server:
+        await server.create_database("kept")
+    for path in (server.data, server.sockets, *server.data.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    (server.data / "pg_hba.conf").write_text("local all all trust\n")
+    (server.sockets / ".s.PGSQL.5432").write_text("laid here by nobody")
+    os.chown(server.sockets / ".s.PGSQL.5432", NOBODY, NOBODY)
+    async with PostgresServer(own_directory / "pg", durable=False) as later:
+        connection = await asyncpg.connect(later.url("kept"))
+        assert await connection.fetchval("select current_user") == "postgres"
+        await connection.close()
+        laid_open(later)
+        assert "IN as" not in await attack(later, NOBODY)
+        assert {path.lstat().st_uid for path in later.data.rglob("*")} == {postgres_user.server_uid()}
+
+
+@root_only
+def test_taking_over_follows_no_link_and_refuses_files_of_others(own_directory: Path) -> None:
+    """A link that `nobody` laid to a file of root leaves it root's; a hard link to one is refused."""
+    secret = own_directory / "shadow"
+    secret.write_text("root's")
+    data = own_directory / "data"
+    data.mkdir()
+    os.chown(data, NOBODY, NOBODY)
+    (data / "link").symlink_to(secret)
+    os.chown(data / "link", NOBODY, NOBODY, follow_symlinks=False)
+    give_to(data, STRANGER, frozenset({NOBODY}))
+    assert secret.stat().st_uid == 0
+    assert (data / "link").lstat().st_uid == STRANGER
+    other = own_directory / "other"
+    other.write_text("of somebody else")
+    os.chown(other, 1234, 1234)
+    (data / "hard").hardlink_to(other)
+    os.chown(data, NOBODY, NOBODY)
+    with pytest.raises(PermissionError, match="belongs to user id 1234"):
+        give_to(data, STRANGER, frozenset({NOBODY, STRANGER}))
+    assert other.stat().st_uid == 1234
+
+
+@root_only
+async def test_an_ordinary_users_database_lets_only_that_user_in(own_directory: Path) -> None:
+    """Started by `nobody`: it runs as `nobody`, and neither another user nor root by name gets in."""
+    owner = pwd.getpwuid(NOBODY)
+    own_directory.chmod(0o755)
+    place = own_directory / "of-nobody"
+    place.mkdir()
+    os.chown(place, NOBODY, owner.pw_gid)
+    program = (
+        "import asyncio, encodings.idna, getpass, os, pathlib, pwd, sys\n"
+        "from sandherd.stack.postgres import PostgresServer, binaries\n"
+        "binaries()\n"
+        "os.setgroups([]); os.setresgid(*[int(sys.argv[3])] * 3); os.setresuid(*[int(sys.argv[2])] * 3)\n"
+        "async def main():\n"
+        "    async with PostgresServer(pathlib.Path(sys.argv[1]), durable=False):\n"
+        "        print('ready', flush=True)\n"
+        "        sys.stdin.read()\n"
+        "asyncio.run(main())\n"
+    )
+    started = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-c",
+        program,
+        str(place / "pg"),
+        str(NOBODY),
+        str(owner.pw_gid),
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert started.stdout is not None
+    try:
+        assert await started.stdout.readline() == b"ready\n"
+        server = PostgresServer(place / "pg")
+        laid_open(server)
+        (place / "pg").chmod(0o755)
+        assert await attack(server, NOBODY) == "IN as postgres"
+        for uid in (STRANGER, 0):
+            assert "IN as" not in await attack(server, uid)
+    finally:
+        await started.communicate(b"")

@@ -1,0 +1,135 @@
+"""A nats-server that can't store, and then could again: on small file systems that are really full, and without files.
+
+What held the herd back for good before: after one failed write a stream refuses until its server is started again.
+"""
+
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandherd.bus.connection import BusError
+from sandherd.bus.permissions import probe_subject
+from sandherd.bus.setup_permissions import PROBE
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.store_probe import StoreProbe
+from tests.engines.small_disk import SmallDisk, small_disk
+from tests.integration.stack.guarded_broker import MIB, RESUMED_WITHIN, SUBJECT, Kept, kept
+
+pytestmark = pytest.mark.faults
+
+
+@contextmanager
+def without_descriptors(pid: int) -> Iterator[None]:
+    """The process may open no file that it has not open now."""
+    used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+
+
+async def fail_and_resume(found: Kept, disk: SmallDisk, fill: Callable[[], None], cause: str) -> None:
+    fill()
+    await found.publish_until_refused()
+    await found.until(lambda: bool(found.guard.problems))
+    assert cause in found.guard.problems["nats"], found.guard.problems
+    assert str(disk.path) in found.guard.problems["nats"]
+    assert found.restarts == 0, "it would not help while nothing is free"
+    disk.free()
+    assert await found.resumed() < RESUMED_WITHIN
+    await found.until(lambda: not found.guard.problems)
+    assert found.restarts == 1
+    await found.check_nothing_lost()
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+async def test_the_broker_stores_again_after_its_disk_was_full(folder: Path, kind: str) -> None:
+    """Out of bytes: the cause is named, no restart while it is full, one as soon as it is not; nothing is lost."""
+    async with (
+        small_disk(folder / "disk", size=96 * MIB, inodes=2000, kind=kind) as disk,
+        kept(disk.path / "h") as found,
+    ):
+        await fail_and_resume(found, disk, disk.fill_bytes, "disk full")
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+async def test_the_broker_stores_again_after_its_inodes_were_exhausted(folder: Path, kind: str) -> None:
+    """Out of inodes with bytes free: told apart from a full disk, and it ends the same way."""
+    async with (
+        small_disk(folder / "disk", size=96 * MIB, inodes=700, kind=kind) as disk,
+        kept(disk.path / "h") as found,
+    ):
+        await fail_and_resume(found, disk, disk.fill_inodes, "out of inodes")
+
+
+async def test_the_broker_stores_again_after_its_descriptors_were_exhausted(folder: Path) -> None:
+    """It says `ok` of itself meanwhile, and takes no new connection: only a write shows it."""
+    async with kept(folder / "h") as found:
+        await found.until(lambda: "nats" in found.guard._states)
+        assert found.broker.child.pid is not None
+        with without_descriptors(found.broker.child.pid):
+            await found.until(lambda: bool(found.guard.problems))
+            assert "out of file descriptors" in found.guard.problems["nats"]
+            assert found.restarts == 0
+        assert await found.resumed() < RESUMED_WITHIN
+        await found.until(lambda: not found.guard.problems)
+        await found.check_nothing_lost()
+
+
+@pytest.mark.long
+async def test_a_disk_that_fills_twice(folder: Path) -> None:
+    """The second time is as the first; two restarts in all."""
+    async with small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk, kept(disk.path / "h") as found:
+        for restarts in (1, 2):
+            disk.fill_bytes()
+            await found.publish_until_refused()
+            await found.until(lambda: bool(found.guard.problems))
+            disk.free()
+            assert await found.resumed() < RESUMED_WITHIN
+            await found.until(lambda: not found.guard.problems)
+            assert found.restarts == restarts
+        await found.check_nothing_lost()
+
+
+async def test_a_server_that_is_killed_while_the_disk_is_full(folder: Path) -> None:
+    """Its keeper goes on trying, however often it fails, and what was acknowledged is there afterwards."""
+    async with small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk, kept(disk.path / "h") as found:
+        disk.fill_bytes()
+        await found.publish_until_refused()
+        await found.broker.kill()
+        await found.until(lambda: found.restarts > 0)
+        disk.free()
+        assert await found.resumed() < RESUMED_WITHIN
+        await found.check_nothing_lost()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fill", ["bytes", "inodes"])
+async def test_three_servers_store_again_after_their_disk_was_full(folder: Path, fill: str) -> None:
+    """All three on one file system: each disables its store, and each is started again."""
+    async with small_disk(folder / "disk", size=256 * MIB, inodes=2000) as disk, kept(disk.path / "h", 3) as found:
+        getattr(disk, f"fill_{fill}")()
+        await found.publish_until_refused()
+        await found.until(lambda: len(found.guard.problems) == 3)
+        disk.free()
+        assert await found.resumed() < RESUMED_WITHIN
+        await found.until(lambda: not found.guard.problems)
+        await found.check_nothing_lost()
+
+
+async def test_the_probe_may_write_its_probe_and_nothing_else(herd: Broker) -> None:
+    """The supervisor's credential for it stores nothing else, and reads nothing."""
+    async with StoreProbe.open(*herd.probed) as probe:
+        assert await probe.write()
+        assert await probe.ask({"sandherd"}) == {"sandherd": "ok"}
+        writer = probe._writer
+        for subject in (SUBJECT, probe_subject(Principal.MONITOR), "$KV.tasks.p1.x", "$JS.API.STREAM.INFO.PROBE"):
+            with pytest.raises(BusError):
+                await writer.publish(subject, b"{}", msg_id="1", timeout=0.5)
+    assert PROBE == "probe"

@@ -1,0 +1,78 @@
+"""The lifetime of a test run: everything that it makes is in one temporary directory, and ends with it.
+
+The process that controls the run makes the directory, and names it in `TMPDIR`, so that all that is started inherits
+it. A reaper of its own (`tests/run_reaper.py`) ends and removes what is left, however the controller ends. SIGINT and
+SIGTERM to the controller stop the run: tests are not waited for.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import pytest
+
+MARK: Final = "SANDHERD_TEST_RUN"
+"""The environment variable with the name of the run's directory, which no other run has."""
+_REAPER: Final = Path(__file__).with_name("run_reaper.py")
+_ENDING: Final = 60
+"""Seconds in which the reaper has to be done."""
+
+
+class Lifetime:
+    """What the controller of a run has: its directory and its reaper."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="st-"))  # short: paths of sockets below it are limited
+        self.folder.chmod(0o1777)  # as `/tmp`: some of what is started is another user
+        os.environ[MARK] = self.folder.name
+        os.environ["TMPDIR"] = str(self.folder)
+        tempfile.tempdir = None
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_REAPER), self.folder.name, str(self.folder), str(os.getpid())],
+            env={"PATH": os.environ["PATH"]},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        assert self._reaper.stdout is not None
+        self._reaper.stdout.readline()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._interrupt)
+
+    def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        """Stop the run; a second signal changes nothing."""
+        self._command("s")
+        if number == signal.SIGTERM:
+            pytest.exit("terminated by SIGTERM", returncode=128 + number)
+        raise KeyboardInterrupt
+
+    def end(self) -> list[str]:
+        """End and remove what is left. Returns the command lines of processes that had been left."""
+        self._command("e")
+        left, _ = self._reaper.communicate(timeout=_ENDING)
+        return left.splitlines()
+
+    def _command(self, word: str) -> None:
+        assert self._reaper.stdin is not None
+        try:
+            self._reaper.stdin.write(word)
+            self._reaper.stdin.flush()
+        except (OSError, ValueError):  # it was told before, and is at it
+            return
+
+
+def begin(config: pytest.Config) -> Lifetime | None:
+    """Begin a run; None in a process that belongs to a run, and where nothing is run."""
+    if MARK in os.environ or config.option.collectonly or not hasattr(os, "pidfd_open"):
+        return None
+    lifetime = Lifetime()
+    if config.option.basetemp is None:
+        config.option.basetemp = str(lifetime.folder / "p")
+    return lifetime

@@ -1,0 +1,143 @@
+"""A worker that answers nonsense ends a transfer or a command with a typed error, after a bounded number of answers."""
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd.client import archiving, copying, executing, persisting
+from sandherd.client.errors import HerdError
+from sandherd.contracts.requests import ArtifactPiece, ExecState, FileRead
+
+DIGEST = "0" * 64
+PIECES = {"artifact": "art-1", "subject": "sandherd.v1.artifact.default.sbx-1.art-1", "media_type": "x/y"}
+
+
+class Liar:
+    """A link whose answers are those of a worker that lies."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = answers
+        self.asked = 0
+
+    async def ask(self, request: Any, *, timeout: float = 5.0) -> Any:
+        del request, timeout
+        self.asked += 1
+        return self._answers[min(self.asked, len(self._answers)) - 1]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bounds, in tenths of seconds."""
+    monkeypatch.setattr(persisting, "REST", 0.01)
+    monkeypatch.setattr(copying, "STALLED", 0.1)
+    monkeypatch.setattr(copying, "LONGEST", 0.3)
+    monkeypatch.setattr(executing, "NOW", 0.2)
+
+
+def artifact(size: int, chunks: int) -> dict[str, Any]:
+    return PIECES | {"size": size, "chunks": chunks, "sha256": DIGEST}
+
+
+def read(**said: Any) -> FileRead:
+    return FileRead.model_validate({"path": "x", "kind": "file", "size": 4, "sha256": DIGEST} | said)
+
+
+def piece(index: int, after: int) -> ArtifactPiece:
+    return ArtifactPiece.model_validate({"data": "QUFB", "index": index, "after": after})
+
+
+DOWNLOADS: dict[str, tuple[Any, ...]] = {
+    "never done": (read(done=False),),
+    "another size": (read(data="QUFB", size=5),),
+    "another digest": (read(data="QUFB", size=3),),
+    "no digest": (read(data="QUFB", size=3, sha256=None),),
+    "nothing at all": (read(),),
+    "more pieces than its size has": (read(artifact=artifact(100, 2**40)),),
+    "fewer pieces than its size has": (read(artifact=artifact(10**9, 1)),),
+    "pieces in a circle": (read(artifact=artifact(300_000, 3)), piece(0, 1), piece(1, 2), piece(0, 1)),
+    "the same piece for ever": (read(artifact=artifact(300_000, 3)), piece(0, 1)),
+    "a piece beyond its end": (read(artifact=artifact(300_000, 3)), piece(9, 1)),
+    "the wrong bytes": (read(artifact=artifact(3, 1)), piece(0, 1)),
+}
+
+
+@pytest.mark.parametrize("answers", DOWNLOADS.values(), ids=DOWNLOADS.keys())
+async def test_a_download_from_a_liar_ends(answers: tuple[Any, ...]) -> None:
+    """With an error that says what is wrong, and never with the wrong bytes."""
+    liar = Liar(*answers)
+    with pytest.raises(HerdError):
+        await copying.download(liar, "sbx-1", "x", io.BytesIO())  # type: ignore[arg-type]  # a link that lies
+    assert liar.asked < 100
+
+
+async def test_a_download_that_moves_and_never_ends_does_end() -> None:
+    """However much the worker says that it has moved."""
+    liar = Liar(*(read(done=False, moved=n * 2**20) for n in range(1000)))
+    with pytest.raises(HerdError, match="does not come to an end"):
+        await copying.download(liar, "sbx-1", "x", io.BytesIO())  # type: ignore[arg-type]  # a link that lies
+    assert liar.asked < 100
+
+
+def state(**said: Any) -> ExecState:
+    return ExecState.model_validate({"exec": "exc-1", "state": "running"} | said)
+
+
+EXECUTIONS: dict[str, tuple[ExecState, ...]] = {
+    "ended and never complete": (state(state="exited", exit_code=0),),
+    "running for ever, at once": (state(),),
+    "an offset that grows, without output": tuple(state(next_offset=n) for n in range(1, 2000)),
+    "output for ever": tuple(
+        state(next_offset=n, output=[{"stream": "stdout", "data": "QUFB"}]) for n in range(1, 200_000)
+    ),
+}
+
+
+@pytest.mark.parametrize("answers", EXECUTIONS.values(), ids=EXECUTIONS.keys())
+async def test_a_command_of_a_liar_ends(answers: tuple[ExecState, ...]) -> None:
+    """When its time is over, and a while."""
+    liar = Liar(*answers)
+    execution = executing.Execution(liar, "sbx-1", "exc-1", 0.2)  # type: ignore[arg-type]  # a link that lies
+    with pytest.raises(HerdError, match="does not come to an end"):
+        async for _ in execution.output():
+            pass
+
+
+async def test_what_a_liar_has_written_so_far_ends() -> None:
+    """Looking at a command of before, whose offset grows and grows."""
+    liar = Liar(*EXECUTIONS["output for ever"])
+    execution = executing.Execution(liar, "sbx-1", "exc-1")  # type: ignore[arg-type]  # a link that lies
+    with pytest.raises(HerdError, match="does not come to an end"):
+        async for _ in execution.now():
+            pass
+
+
+def packed(*names: str, kind: bytes = tarfile.REGTYPE) -> io.BytesIO:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            tar.addfile(info)
+    return out
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE])
+@pytest.mark.parametrize("deep", [201, 1500, 5000])
+def test_a_deep_archive_is_refused(tmp_path: Path, kind: bytes, deep: int) -> None:
+    """Files, folders and links 1,500 levels deep: a typed error, nothing on the disk, and no RecursionError."""
+    with pytest.raises(HerdError, match="folders deep"):
+        archiving.unpack(packed("/".join("a" * deep), kind=kind), tmp_path / "here")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deep_tree_of_ours_is_refused(tmp_path: Path) -> None:
+    """The other way round, too: packing a folder here that is deeper than can be unpacked."""
+    place = tmp_path
+    for _ in range(300):
+        place = place / "a"
+    place.mkdir(parents=True)
+    with pytest.raises(HerdError, match="folders deep"):
+        archiving.pack(tmp_path, io.BytesIO(), None)

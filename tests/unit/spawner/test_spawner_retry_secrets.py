@@ -1,0 +1,127 @@
+"""A retry because somebody asks for it: which secrets and files it has, and which it needs."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.commands import CommandHarness, RetryTask, SubmitTask, TaskSpec
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events.agent import AgentCompleted
+from spawner.tasks import decisions as of_task
+from spawner.tasks.record import TaskRecord
+from spawner.tasks.retry import asked_again, retry_refusal
+from spawner.tasks.terms import Terms
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def said(command: Any) -> Envelope[Any]:
+    return wrap(
+        command, command.type, source="/sandherd/client/x", sequence=1, project="p1", subject="task-1", time=NOW
+    )
+
+
+def pending(terms: Terms | None = None, **spec: Any) -> TaskRecord:
+    wanted = TaskSpec(**{"text": "do it", "harness": CommandHarness(argv=["true"]), **spec})
+    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or Terms())
+
+
+def running(task: TaskRecord) -> TaskRecord:
+    return of_task.running(of_task.assigned(task, "sbx-1", NOW), "sbx-1", NOW)
+
+
+def retry_command() -> Envelope[RetryTask]:
+    return said(RetryTask(task="task-1", requested_by="ada"))
+
+
+def secret_task(**spec: Any) -> TaskRecord:
+    return pending(env={"A": "the value"}, secret_env=frozenset({"A"}), **spec)
+
+
+def test_who_can_not_be_tried_again_is_told_why() -> None:
+    """What goes on, what is done, and what would need secrets that are erased, with the field to change."""
+    for task, field, why in (
+        (pending(), "task", "is pending"),
+        (running(pending()), "task", "is running"),
+        (
+            of_task.ended(running(pending()), "sbx-1", AgentCompleted(turn=1, agent_type="command"), NOW),
+            "task",
+            "is completed",
+        ),
+        (of_task.failed(secret_task(), "no", "start", NOW), "spec.secret_env", "give A again"),
+    ):
+        refused = retry_refusal(task, NOW)
+        assert refused is not None
+        assert why in refused.reason
+        assert refused.field == field
+        assert asked_again(task, retry_command(), NOW) is task
+
+
+def test_the_files_of_a_failed_task_are_there_for_its_retry() -> None:
+    """As they were, however often; those of a task that version 0.1 ended are not, and that is said."""
+    task = pending(files={"a.txt": "b"})
+    for attempt in (2, 3):
+        task = asked_again(of_task.failed(stored(task), "no", "start", NOW), retry_command(), NOW)
+        assert (task.attempt, task.spec.files, task.erased) == (attempt, {"a.txt": "b"}, None)
+    old = of_task.failed(task, "no", "start", NOW).model_copy(update={"erased": None})
+    refused = retry_refusal(old, NOW)
+    assert refused is not None
+    assert (refused.field, "submit it under another name" in refused.reason) == ("spec.files", True)
+
+
+def stored(record: TaskRecord) -> TaskRecord:
+    return TaskRecord.model_validate_json(record.model_dump_json(exclude_defaults=True))
+
+
+@pytest.mark.parametrize("keep", [0, 60])
+def test_erased_secrets_are_given_again_and_the_rest_is_retained(keep: float) -> None:
+    """A retry needs new values of all of them, and no other; files in which none stood are as they were."""
+    task = pending(
+        Terms(keep_secrets=keep),
+        env={"A": "the value", "B": "other"},
+        secret_env=frozenset({"A", "B"}),
+        files={"f": "x"},
+    )
+    ended = of_task.failed(task, "no", "start", NOW)
+    assert (retry_refusal(ended, NOW) is None) == bool(keep)
+    if keep:
+        replaced = asked_again(ended, retry_command(), NOW, {"A": "new"})
+        assert replaced.spec.env == {"A": "new", "B": "other"}
+    ended = stored(of_task.secrets_expired(ended, after(keep)))
+    assert ended.spec.env == {"A": "", "B": ""}
+    for given in ({}, {"A": "new"}, {"A": "new", "B": "new", "C": "new"}):
+        refused = retry_refusal(ended, after(keep), given)
+        assert refused is not None
+        assert refused.field == "spec.secret_env"
+    again = asked_again(ended, retry_command(), after(keep), {"A": "new", "B": "newer"})
+    assert again.spec == task.spec.model_copy(update={"env": {"A": "new", "B": "newer"}})
+
+
+@pytest.mark.parametrize("field", ["text", "files", "env", "harness"])
+def test_what_was_damaged_by_erasing_a_secret_is_not_run_again(field: str) -> None:
+    """A task runs with what it was given, or not at all: `[redacted]` in its place would be another task."""
+    specs: dict[str, dict[str, Any]] = {
+        "text": {"text": "use the value"},
+        "files": {"files": {"f": "is the value", "g": "is not"}},
+        "env": {"env": {"A": "the value", "URL": "http://the value"}},
+        "harness": {"harness": CommandHarness(argv=["curl", "the value"])},
+    }
+    given = {"text": "do it", "harness": CommandHarness(argv=["true"]), "env": {"A": "the value"}}
+    whole: dict[str, Any] = {**given, **specs[field]}
+    wanted = TaskSpec(**whole, secret_env=frozenset({"A"}))
+    task = of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, Terms(keep_secrets=60))
+    ended = of_task.failed(task, "no", "start", NOW)
+    assert asked_again(ended, retry_command(), NOW).spec == wanted
+    expired = stored(of_task.secrets_expired(ended, after(60)))
+    assert "the value" not in expired.model_dump_json()
+    refused = retry_refusal(expired, after(60), {"A": "the value"})
+    assert refused is not None
+    assert refused.field == f"spec.{field}"
+    unreadable = stored(ended.without_secret_part().model_copy(update={"sealed": "00"}))
+    assert getattr(retry_refusal(unreadable, NOW, {"A": "the value"}), "field", None) == f"spec.{field}"
