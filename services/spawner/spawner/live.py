@@ -48,6 +48,7 @@ class Live:
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.heard)
         self.secrets = SecretStore(bus, clock, vault)
         self.sandboxes = Store(bus, "sandboxes", SandboxRecord, self.sandbox_index.heard, tell_sandbox, vault=vault)
+        self._complete = (self.task_index.complete, self.sandbox_index.complete, self.pool_index.complete)
 
     async def change_task(
         self, key: str, decide: Callable[[TaskRecord], TaskRecord], *, publish: bool = True
@@ -90,10 +91,14 @@ class Live:
         for index in (self.task_index, self.sandbox_index, self.pool_index):
             await index.catch_up(self._bus)
 
+    async def read(self) -> None:
+        """Return once all that was in the buckets at the start is known."""
+        for complete in self._complete:
+            await complete.wait()
+
     def problem(self) -> str | None:
         """Why the records are not known yet, or None."""
-        complete = (self.task_index.complete, self.sandbox_index.complete, self.pool_index.complete)
-        return None if all(event.is_set() for event in complete) else "the buckets are not read yet"
+        return None if all(complete.is_set() for complete in self._complete) else "the buckets are not read yet"
 
     def allowed(self, record: AnyRecord, decide: Callable[[AnyRecord], AnyRecord]) -> AnyRecord:
         """What is decided, unless the table forbids it: then that is counted, and nothing changes."""

@@ -149,6 +149,7 @@ class Spawner:
         bus, live, menu = self._service.bus, core.live, core.menu
         sealing = private_key(self._keys.worker.seed)
         self._parts = make_parts(
+            read=live.read,
             commands=Commands(
                 TaskCommands(bus, live, menu, sealing),
                 SandboxCommands(
@@ -221,6 +222,7 @@ class Spawner:
 
     async def _when_ready(self) -> Parts:
         await self._ready.wait()
+        await self._parts.read()
         return self._parts
 
     def _rules(self) -> Rules:

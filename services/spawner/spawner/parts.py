@@ -35,6 +35,8 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
 class Parts:
     """The handlers of everything that comes in. `answers` has one for each of `ANSWERED`."""
 
+    read: Callable[[], Awaitable[None]]
+    """Returns once the records are read: an answer before would lack some, and a command would find nothing."""
     command: Callable[[Delivery], Awaitable[Outcome]]
     agent: Callable[[Delivery], Awaitable[Outcome]]
     answers: Mapping[type[Request[Any]], Answerer]
@@ -42,6 +44,7 @@ class Parts:
 
 def make_parts(
     *,
+    read: Callable[[], Awaitable[None]],
     commands: Commands,
     agents: Agents,
     credentials: Credentials,
@@ -52,6 +55,7 @@ def make_parts(
 ) -> Parts:
     """Who handles what. `others` are the answers of the access room."""
     return Parts(
+        read=read,
         command=commands.handle,
         agent=agents.handle,
         answers={

@@ -30,6 +30,18 @@ async def test_a_task_is_done(spawner: Make, person: Any) -> None:
     person.check_sequences()
 
 
+async def test_a_spawner_that_has_just_started_lists_all(spawner: Make, person: Any) -> None:
+    """The first answer after a restart has what was there before: no answer is given before the records are read."""
+    async with spawner().running():
+        task = await person.submit(["true"])
+        await person.ended(task)
+        await person.all_gone()
+    async with spawner().running():
+        assert await person.task(task)
+    async with spawner().running():
+        assert await person.sandboxes()
+
+
 async def test_a_task_that_fails_says_why(spawner: Make, person: Any) -> None:
     """The agent's exit status ends in the task's result."""
     async with spawner().running():
