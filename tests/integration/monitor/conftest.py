@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from message_relay.main import compose as compose_relay
 from monitor.main import compose
@@ -45,13 +46,15 @@ class World:
         self.client: Bus
         self.spawner: Bus
         self._workers: dict[str, Bus] = {}
+        self._subscriptions: list[Subscription] = []
         self._sequence = 0
 
     async def open(self) -> "World":
         self.client = await self.stack.enter_async_context(self.herd.bus(Principal.CLIENT))
         self.spawner = await self.stack.enter_async_context(self.herd.bus(Principal.SPAWNER))
-        await self.client.client.subscribe(f"sandherd.v1.event.{PROJECT}.*.monitor.*", cb=self._on_event)
-        await self.client.client.subscribe(f"sandherd.v1.event.{PROJECT}.*.message.*", cb=self._on_event)
+        for kind in ("monitor", "message"):
+            subject = f"sandherd.v1.event.{PROJECT}.*.{kind}.*"
+            self._subscriptions.append(await self.client.client.subscribe(subject, cb=self._on_event))
         await self.client.client.flush()
         taking = asyncio.create_task(self._take_commands())
         self.stack.push_async_callback(self._cancel, taking)
@@ -67,17 +70,28 @@ class World:
         self.changed.set()
 
     async def _take_commands(self) -> None:
-        """What the spawner is asked for; it does nothing about it."""
+        """What the spawner is asked for; it does nothing about it.
+
+        A command counts as taken only when the events that were published before it have arrived, too.
+        """
         subscription = await self.spawner.js.pull_subscribe_bind(consumer="spawner-commands", stream="COMMANDS")
         try:
             while True:
                 with suppress(TimeoutError):
-                    for msg in await subscription.fetch(10, timeout=1):
+                    messages = await subscription.fetch(10, timeout=1)
+                    await self._receive_events()
+                    for msg in messages:
                         self.commands.append(json.loads(msg.data))
                         await msg.ack()
                         self.changed.set()
         finally:
             await subscription.unsubscribe()
+
+    async def _receive_events(self) -> None:
+        """Return when all events that the broker has by now were received here."""
+        await self.client.client.flush()
+        while any(subscription.pending_msgs for subscription in self._subscriptions):
+            await asyncio.sleep(0)
 
     def of(self, event_type: str, sandbox: str | None = None) -> list[dict[str, Any]]:
         return [event for event in self.said if event["type"] == event_type and sandbox in {None, event["subject"]}]

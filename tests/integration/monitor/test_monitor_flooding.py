@@ -8,13 +8,6 @@ World = Any
 LARGE = "x" * 100_000
 
 
-async def ended_for_flooding(world: World) -> dict[str, Any]:
-    """The one finding about sbx-mad, once it and the one command have arrived, each on a connection of its own."""
-    await world.until(lambda: world.asked("sbx-mad") == ["flooding"] and world.of("monitor.flood_found", "sbx-mad"))
-    (found,) = world.of("monitor.flood_found", "sbx-mad")
-    return dict(found)
-
-
 async def test_who_floods_is_ended_and_nobody_else(world: World) -> None:
     """More than the limit within a minute: the event says how much, and the spawner is asked to end that sandbox."""
     async with world.monitor(flood_mb=1).running():
@@ -23,7 +16,8 @@ async def test_who_floods_is_ended_and_nobody_else(world: World) -> None:
         for _ in range(12):
             await world.by_worker("sbx-mad", "agent.message", content=LARGE, content_length=len(LARGE))
         await world.by_worker("sbx-quiet", "agent.message", content="x", content_length=1)
-        found = await ended_for_flooding(world)
+        await world.until(lambda: world.asked("sbx-mad") == ["flooding"])
+        (found,) = world.of("monitor.flood_found", "sbx-mad")
         assert found["data"]["said_bytes"] > 1024 * 1024
         assert world.asked("sbx-quiet") == []
 
@@ -37,6 +31,7 @@ async def test_who_publishes_junk_is_ended_and_nobody_else(world: World) -> None
             for number in range(60):
                 subject = "sandherd.v1.event.default.sbx-mad.agent.completed"
                 await worker.publish(subject, b"1", msg_id=f"junk-{number}")
-        found = await ended_for_flooding(world)
+        await world.until(lambda: world.asked("sbx-mad") == ["flooding"])
+        (found,) = world.of("monitor.flood_found", "sbx-mad")
         assert found["data"]["said_junk"] > 50
         assert world.asked("sbx-quiet") == []
