@@ -138,7 +138,7 @@ Each sandbox is isolated by bubblewrap: user, process, mount, IPC, host name and
 capabilities, no new privileges, a file system that is read-only but for its own directories, which are mounted `nosuid`
 and `nodev`, and a new session keyring. What it runs sees itself as uid 1000. On the host it is:
 
-| the spawner runs as | sandboxes run as | told apart from other sandboxes by |
+| the spawner runs as | sandboxes run as | separated from other sandboxes by |
 | --- | --- | --- |
 | root | a host uid and gid of their own | uid, namespaces, seccomp, Landlock |
 | another user | that user | namespaces, seccomp, Landlock |

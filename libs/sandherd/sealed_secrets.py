@@ -23,7 +23,7 @@ def private_key(seed: str) -> PrivateKey:
 
 
 def public_text(key: PrivateKey) -> str:
-    """The public key as clients are told it."""
+    """The public key as clients receive it."""
     return base64.b64encode(bytes(key.public_key)).decode()
 
 

@@ -145,7 +145,7 @@ def _exported(subject: str) -> dict[str, Any]:
 
 
 def _told_in(account: Account, herd: str) -> Iterator[dict[str, Any]]:
-    """What is stored is published again on a subject of its own; people hear it under the one that it was said on.
+    """What is stored is republished on a subject of its own; subscribers receive it under the original subject.
 
     The broker hands on to a third account nothing that came from a second one; and so they hear what is kept, once.
     """

@@ -22,7 +22,7 @@ from sandherd.contracts.principals import Principal
 
 _MOST_OPEN: Final = 20_000
 _MOST_CLOSED: Final = 1024
-"""Of the connections that have ended, so many that ended last are listed: a flood may be many short ones."""
+"""How many of the connections that ended last are listed: a flood may be many short ones."""
 _OPEN, _CLOSED = 0, 1
 _WITHIN: Final = 5.0
 _OTHERS_WITHIN: Final = 0.3
@@ -85,7 +85,7 @@ class ConnectionTable:
         return [connection for connection in found if connection is not None]
 
     async def _ask_all(self, question: bytes) -> list[dict[str, Any]]:
-        """The answers of all servers; a server that is slow is heard the next time."""
+        """The answers of all servers; a slow server's answer is left to the next call."""
         answers: asyncio.Queue[bytes] = asyncio.Queue()
 
         async def answered(msg: Msg) -> None:

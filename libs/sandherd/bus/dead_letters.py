@@ -1,4 +1,4 @@
-"""Dead letters: what can't be handled is stored in DEAD, up to so many a minute of one source; the rest is counted.
+"""Dead letters: what can't be handled is stored in DEAD, up to a limit per minute and source; the rest is counted.
 
 A sandbox can publish anything on its own subjects. To store each of thousands of bad messages would cost all others
 time and push out dead letters of theirs, so beyond a limit only their number is stored: in one summary each minute.
@@ -20,7 +20,7 @@ from sandherd.contracts.subjects import dead_subject
 from sandherd.telemetry import logs
 
 WINDOW: Final = 60.0
-"""Dead letters of a source are counted over so many seconds."""
+"""Seconds over which the dead letters of a source are counted."""
 DEFAULT_LIMIT: Final = 60
 _ROOM_FOR_REASON: Final = 16 * 1024
 """For the headers of a dead letter: a subject, and a reason of a few hundred characters."""

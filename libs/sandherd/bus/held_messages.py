@@ -47,7 +47,7 @@ _log: Final = logs.get("consuming")
 
 @dataclass(slots=True)
 class Item:
-    """A message that is held. `msg` is its latest delivery, and `told_at` when the broker was last told of it."""
+    """A message that is held. `msg` is its latest delivery, `told_at` the time of the last progress acknowledgement."""
 
     msg: Msg
     delivery: Delivery
@@ -82,7 +82,7 @@ class HeldMessages:
     async def open(
         cls, bus: Bus, consumer: Consumer, counted: Counted | None, limits: Limits, skip: Skip | None = None
     ) -> AsyncIterator["HeldMessages"]:
-        """What is held, kept from being delivered again; at the end what nobody has begun is handed back."""
+        """Extends the deadlines of held messages; at the end those that were not begun are returned."""
         held = cls(bus, consumer, counted, limits, skip)
         keeping = asyncio.create_task(held._keep())
         try:

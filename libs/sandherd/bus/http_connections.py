@@ -1,7 +1,7 @@
 """Time and number limits for the connections of a service's HTTP server; uvicorn itself has neither.
 
 Every exchange (a request received whole, its response sent whole) has one deadline, whichever way the peer delays it:
-no bytes, half a header, half a body, a response that is not read, a connection that is kept open. Above a number of
+no bytes, half a header, half a body, a response that is not read, a connection that is never closed. Above a number of
 connections those without progress are closed, the oldest first, so that a new one, such as a probe's, always gets in.
 """
 
@@ -19,7 +19,7 @@ from sandherd.telemetry import logs
 SLOW: Final = "slow"
 EVICTED: Final = "evicted"
 _SHARE: Final = 4
-"""The HTTP server may use one of so many file descriptors of the process."""
+"""The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
 _log: Final = logs.get("http")
 
 
@@ -28,16 +28,16 @@ class ConnectionLimits:
     """Limits of one HTTP server. Times are in seconds."""
 
     usual: int = 256
-    """Above so many connections, those that wait for a request for `grace` are closed, oldest first."""
+    """Number of connections above which those idle for longer than `grace` are closed, oldest first."""
     most: int = 4096
-    """Above so many, the oldest are closed, however young: at most so many are open."""
+    """Maximum number of connections: above it the oldest is closed, whatever its age."""
     grace: float = 4.0
     """How long a connection may take for an exchange while there are too many."""
     exchange: float = 10.0
     """How long a connection may take for an exchange at any time."""
 
     def within(self, descriptors: int) -> "ConnectionLimits":
-        """The same, for a process that may open so many file descriptors."""
+        """The same, for a process with this limit of file descriptors."""
         most = min(self.most, max(8, descriptors // _SHARE))
         return ConnectionLimits(min(self.usual, most), most, self.grace, self.exchange)
 

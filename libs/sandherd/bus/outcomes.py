@@ -36,7 +36,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Not now: it comes again after so many seconds, as often as it takes."""
+    """Retry: the message is redelivered after `after` seconds, without a limit of attempts."""
 
     after: float
     reason: str
@@ -83,5 +83,5 @@ def read_delivery(msg: Msg) -> Delivery:
 
 
 def negative(after: float) -> bytes:
-    """A negative acknowledgement: the message comes again after so many seconds."""
+    """A negative acknowledgement: the message is redelivered after `after` seconds."""
     return b"-NAK " + json.dumps({"delay": int(after * NANO)}).encode()

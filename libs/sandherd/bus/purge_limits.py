@@ -23,7 +23,7 @@ def events_refusal(fill: Fill, handled: int, below: int) -> str | None:
 def artifacts_refusal(fill: Fill, keep: int) -> str | None:
     """Why the oldest pieces of a sandbox may not be removed; None if they may."""
     if keep < LEAST_PIECES:
-        return f"{LEAST_PIECES} pieces are kept at least, and not {keep}"
+        return f"{LEAST_PIECES} pieces are the least that can be retained, not {keep}"
     return _not_full(fill)
 
 

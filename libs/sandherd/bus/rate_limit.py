@@ -10,19 +10,19 @@ from typing import Final
 _PRUNE_AT: Final = 4096
 _ROUNDING: Final = 1e-6
 UNIT: Final = 4096
-"""A message counts as one, and as one more for each of so many bytes."""
+"""Bytes per unit of cost: a message costs one unit, and one more for each full UNIT of its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many messages a second, and so many at once above that."""
+    """A rate in messages per second, and the burst allowed above it."""
 
     per_second: float
     burst: float
 
 
 def rate_of(per_second: float, seconds: float) -> Rate:
-    """A rate, with a burst of so many seconds' worth."""
+    """A rate, with a burst of `seconds` times the rate."""
     return Rate(per_second, per_second * seconds)
 
 

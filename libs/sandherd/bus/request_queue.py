@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 ItemT = TypeVar("ItemT")
 
 _SHARE_OF_SANDBOX: Final = 4
-"""One sandbox may have one of so many places of its project's queue."""
+"""One sandbox may use 1 / N of the places of its project's queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Lane:
     at_once: int = 1
     """Requests processed at the same time."""
     per_project: int = 1
-    """Of these, at most so many of one project."""
+    """Of these, the maximum of one project."""
     cancels: bool = False
     """Whether a request may be cancelled while it is processed: only what changes nothing may."""
     budgeted: bool = False

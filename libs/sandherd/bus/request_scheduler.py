@@ -33,7 +33,7 @@ _log: Final = logs.get("requests")
 
 Process = Callable[[NatsMessage], Awaitable[Reply[Any]]]
 Count = Callable[[str, Reply[Any], float], None]
-"""Is told of each answer: the kind, what was answered, and the seconds since it was received."""
+"""Called for each answer with the kind, the answer, and the seconds since the request was received."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def _spec_of(document: Any) -> dict[str, Any] | None:
         return None
     for name in ("env", "files"):
         if not isinstance(spec.get(name, {}), dict):
-            spec[name] = {}  # what can't be told apart is left out
+            spec[name] = {}  # what can't be distinguished is left out
     return spec
 
 

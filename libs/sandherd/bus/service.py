@@ -125,7 +125,7 @@ class Service:
     def answer(
         self, request: type[Request[Any]], handle: Answerer, *, at_once: int = 1, lane: Lane | None = None
     ) -> None:
-        """Answer a kind of request: in a lane that it shares with others, or in its own with so many at the same time.
+        """Answer a kind of request: in a shared lane, or in its own with `at_once` concurrent requests.
 
         Projects take turns. What `handle` raises becomes a typed refusal; every requester is answered.
         """

@@ -1,4 +1,4 @@
-"""What one source (a sandbox, a project) may bring into a consumer, and who is told of what is beyond that."""
+"""What one source (a sandbox, a project) may bring into a consumer, and who receives what is above that."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from sandherd.contracts.streams import BUCKETS, STREAMS, Bucket, Consumer, Reten
 
 
 def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
-    """A stream as the broker is told it. Everything is on disk and may be read directly."""
+    """A stream's configuration. Everything is stored on disk and may be read by direct get."""
     return StreamConfig(
         name=stream.name,
         description=stream.says,
@@ -40,9 +40,9 @@ def _republish(subject: str) -> RePublish:
 
 
 def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
-    """A bucket's stream, as nats-py's key-value calls expect it. One value is kept for each key.
+    """A bucket's stream, as nats-py's key-value calls expect it. One value is stored for each key.
 
-    Any message may carry a life of its own; `ttl_markers` also leaves a marker for so many seconds when one ends.
+    A message may have its own time to live; `ttl_markers` is how many seconds a marker stays when it expires.
     """
     return StreamConfig(
         name=bucket.stream,
@@ -67,7 +67,7 @@ def bucket_config(bucket: Bucket, replicas: int = 1) -> StreamConfig:
 def consumer_config(consumer: Consumer) -> ConsumerConfig:
     """A durable pull consumer. Our own code counts deliveries, so the broker never gives one up.
 
-    It is kept as often as its stream is.
+    It has as many replicas as its stream.
     """
     return ConsumerConfig(
         name=consumer.name,

@@ -8,9 +8,9 @@ from typing import IO, Final, TypeVar
 from sandherd.client import allowed, copying, executing, obeying, questions
 from sandherd.client.connection import Connection
 from sandherd.client.copying import Moved, silent
-from sandherd.client.errors import STATUS_REMEDY, HerdError, checked_name, made, new_sandbox_name
+from sandherd.client.errors import HerdError, checked_name, made, new_sandbox_name
 from sandherd.client.executing import Execution
-from sandherd.client.named_secrets import NamedSecrets
+from sandherd.client.named_secrets import NamedSecrets, sealed_for
 from sandherd.contracts.commands import (
     CreateSandbox,
     ExtendSandbox,
@@ -35,7 +35,6 @@ from sandherd.contracts.requests import (
     SandboxView,
 )
 from sandherd.contracts.states import SandboxState
-from sandherd.sealed_secrets import seal
 
 CREATE_SECONDS: Final = 120.0
 COMMAND_SECONDS: Final = 30.0
@@ -81,17 +80,8 @@ class Access(NamedSecrets):
         if key is None or not any(spec.env[name] for name in spec.secret_env):
             return spec
         values = {name: spec.env[name] for name in spec.secret_env}
-        sealed = _sealed(values, key)
+        sealed = sealed_for(key, values)
         return spec.model_copy(update={"env": {**spec.env, **dict.fromkeys(values, "")}, "sealed": sealed})
-
-    async def sealed_values(self, values: Mapping[str, str]) -> str:
-        """Values of secrets, encrypted for the spawner: they are never sent in clear."""
-        key = (await self.catalogue()).secrets_key
-        if key is None:
-            raise HerdError.of(
-                Code.UNAVAILABLE, "this spawner offers no key for secrets", remedy="update the herd's services"
-            )
-        return _sealed(values, key)
 
     async def _asked(self) -> Catalogue | None:
         if self._asked_in_vain:
@@ -224,10 +214,3 @@ class Access(NamedSecrets):
 def new_sandbox() -> str:
     """A name for a sandbox, to listen for it before it is made."""
     return new_name("sbx")
-
-
-def _sealed(values: Mapping[str, str], key: str) -> str:
-    try:
-        return seal(values, key)
-    except ValueError as error:
-        raise HerdError.of(Code.INTERNAL, str(error), remedy=STATUS_REMEDY) from None

@@ -82,7 +82,7 @@ class Execution:
         return found
 
     async def output(self) -> AsyncIterator[ExecOutput]:
-        """What it writes, in order, until it has ended and all that is kept was given.
+        """Its output, in order, until it has ended and all stored output was returned.
 
         Raises `HerdError` (`refused`) if the sandbox's answers don't come to an end in its time.
         """

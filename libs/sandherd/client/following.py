@@ -23,7 +23,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 
 _LONGEST: Final = 12
-"""The history is read again, or asked again when it does not answer, after so many looks at the latest."""
+"""Maximum number of looks until the history is read again, or asked again when it does not answer."""
 
 
 class Following:
@@ -202,7 +202,7 @@ class Following:
             self._ending.doubt()
 
     def _read_again_if_quiet(self) -> None:
-        """Where nothing was heard since the last look, something may be lost: read the history, ever more seldom."""
+        """Where nothing was received since the last look, something may be lost: read the history, ever more seldom."""
         if not self._quiet:
             self._read_again_at, self._read_again_after = self._now(), self._patience.look
         elif self._now() >= self._read_again_at:

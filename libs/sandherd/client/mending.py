@@ -192,10 +192,10 @@ class Mender:
             return False
 
     async def behind(self) -> AsyncGenerator[Event]:
-        """Everything that may have been said unheard: all from the beginning at first, later what came since.
+        """All events that may have been missed: all from the beginning at first, later those since the last time.
 
-        Ends early if the history falls silent; `silent` tells, and the next time goes on with the page that was not
-        answered: what was read is not read again.
+        Ends early if the history does not answer: then `silent` is set, and the next call continues with the page that
+        was not answered, without reading what was read.
         """
         self._unread = self._unread or deque(self._questions())
         try:

@@ -5,11 +5,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceAwayError, made
+from sandherd.client.errors import STATUS_REMEDY, HerdError, ServiceAwayError, made
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import DeleteSecret, ListSecrets, SecretDeleted, SecretList, SecretView, SetSecret
+from sandherd.contracts.requests import (
+    DeleteSecret,
+    ListRuntimes,
+    ListSecrets,
+    SecretDeleted,
+    SecretList,
+    SecretView,
+    SetSecret,
+)
 from sandherd.contracts.specs import STORED_NAME_PATTERN, SandboxSpec
-from sandherd.sealed_secrets import secret_member
+from sandherd.sealed_secrets import seal, secret_member
 
 CHECK_SECONDS: Final = 2.0
 
@@ -50,8 +58,13 @@ class NamedSecrets:
         return await self.connection.ask(made(DeleteSecret, name=name, force=force))
 
     async def sealed_values(self, values: Mapping[str, str]) -> str:
-        """Values of secrets, encrypted for the spawner."""
-        raise NotImplementedError
+        """Values of secrets, encrypted for the spawner: they are never sent in clear."""
+        key = (await self.connection.ask(ListRuntimes())).secrets_key
+        if key is None:
+            raise HerdError.of(
+                Code.UNAVAILABLE, "this spawner offers no key for secrets", remedy="update the herd's services"
+            )
+        return sealed_for(key, values)
 
     async def check_named_secrets(self, spec: SandboxSpec) -> None:
         """Refuse a spec that names a secret which is not there. Without an answer, the spawner is left to decide."""
@@ -71,3 +84,11 @@ class NamedSecrets:
                 field="spec.secrets",
                 remedy=f"store it with `sandherd secrets set {absent[0]}`",
             )
+
+
+def sealed_for(key: str, values: Mapping[str, str]) -> str:
+    """Values encrypted with the spawner's public key. Raises `HerdError` for a key that is none."""
+    try:
+        return seal(values, key)
+    except ValueError as error:
+        raise HerdError.of(Code.INTERNAL, str(error), remedy=STATUS_REMEDY) from None

@@ -1,4 +1,4 @@
-"""Why a process of a stack ended, as far as its exit status, its log and the kernel tell."""
+"""Why a process of a stack ended, as far as its exit status, its log and the kernel show."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Asks nats-servers for their health, and writes a probe, over connections that are kept.
+"""Asks nats-servers for their health, and writes a probe, over persistent connections.
 
 They are opened while all is well: a server that is out of file descriptors takes no new connection.
 """

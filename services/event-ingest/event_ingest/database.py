@@ -82,7 +82,7 @@ class Database:
     """Pools for writing, for light and for heavy requests and for looking after it: no kind holds up another."""
 
     def __init__(self, url: str, prepare: Prepare, *, knows: int = 0, writers: int = 3) -> None:
-        """For so many writing connections. `prepare` asks something at every look, and keeps the schema ready.
+        """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
 
         `knows` is the number of the last migration of this version.
         """

@@ -33,7 +33,7 @@ _WINDOW: Final = 8000
 _BATCH: Final = 1000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _POLL: Final = 1.0
-"""With nothing new for so many seconds the stream itself is asked; it shows that it still answers."""
+"""Seconds without a new message after which the stream itself is asked, to check that it answers."""
 _SILENCE: Final = 6.0
 _UNANSWERED: Final = (TimeoutError, nats.errors.Error, OSError, KeyError, ValueError)
 _log: Final = logs.get("following")
@@ -146,7 +146,7 @@ class Follower:
         if self._subscription is None:
             return "not following yet"
         silence = time.monotonic() - self._answered
-        return f"nothing heard for {silence:.0f} s" if silence > _SILENCE else None
+        return f"nothing received for {silence:.0f} s" if silence > _SILENCE else None
 
 
 def _delivery(kept: Kept) -> Delivery:

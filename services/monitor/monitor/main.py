@@ -16,7 +16,7 @@ from sandherd.settings import Settings
 
 LEASE: Final = "monitor.watch"
 JUNK_PER_DEAD_LETTER: Final = 5
-"""A sandbox is ended when it has published so many times more junk than dead letters are stored of it."""
+"""A sandbox is ended when it has published this many times more junk than dead letters are stored of it."""
 
 
 def limits_of(settings: Settings) -> Limits:

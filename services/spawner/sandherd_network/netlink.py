@@ -46,7 +46,7 @@ def message(kind: int, flags: int, payload: bytes, sequence: int = 1) -> bytes:
 
 
 def _exchange(family: int, data: bytes, replies: int) -> list[tuple[int, bytes]]:
-    """Send, and read so many answers. Raises `OSError` for one that is an error."""
+    """Send, and read `replies` answers. Raises `OSError` for one that is an error."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family) as kernel:
         kernel.bind((0, 0))
         kernel.settimeout(5.0)

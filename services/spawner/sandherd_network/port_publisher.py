@@ -20,7 +20,7 @@ _SOCKETS: Final = 32
 
 
 class Publisher:
-    """Listens for the spawner, and for whoever it tells of a port."""
+    """Listens for the spawner, and for whoever receives the port from it."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control

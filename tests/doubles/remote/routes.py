@@ -11,7 +11,7 @@ from tests.doubles.remote.double import KEY, ApiError, Double, Fault, Pod
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-_OPEN = ("/sandbox/", "/work/")
+_OPEN = ("/sandbox/", "/ports/")
 """What is no call of the Runtime API: it is not asked for the account's key there, and wants none shown."""
 
 
@@ -29,7 +29,7 @@ def application(double: Double) -> web.Application:
     app.router.add_get("/registry_prefix", routes.registry_prefix)
     app.router.add_get("/image_exists", routes.image_exists)
     app.router.add_route("*", "/sandbox/{runtime}/{path:.*}", routes.inside)
-    app.router.add_route("*", "/work/{runtime}/{port}/{path:.*}", routes.work)
+    app.router.add_route("*", "/ports/{runtime}/{port}/{path:.*}", routes.work)
     return app
 
 
@@ -151,5 +151,5 @@ class _Routes:
         }
 
     def _hosts(self, pod: Pod) -> dict[str, Any]:
-        hosts = {f"{self._double.url}/work/{pod.id}/{port}": port for port in pod.machine.work_ports}
+        hosts = {f"{self._double.url}/ports/{pod.id}/{port}": port for port in pod.machine.work_ports}
         return {"work_hosts": hosts} if self._double.tells_hosts else {}

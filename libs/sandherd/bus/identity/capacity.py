@@ -44,7 +44,7 @@ class Capacity:
 
     @classmethod
     def for_descriptors(cls, descriptors: int) -> "Capacity":
-        """What a server takes whose process may open so many files; a negative number is no limit."""
+        """The capacity of a server whose process has this limit of open files; a negative number is no limit."""
         if descriptors < 0:
             return cls()
         wanted = int(descriptors * _OF_DESCRIPTORS)

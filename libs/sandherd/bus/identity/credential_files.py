@@ -24,7 +24,7 @@ from sandherd.bus.setup_permissions import (
 from sandherd.contracts.subjects import Principal
 
 _RENEWED: Final = LIFE / 2
-"""A provisioner's credential that is accepted for less than so many seconds is replaced."""
+"""A provisioner's credential with less than this many seconds left is replaced."""
 
 
 class CredentialFiles:

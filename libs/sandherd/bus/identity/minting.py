@@ -187,7 +187,7 @@ class Registrar:
         return token["nats"].get("issuer_account") == key and token.get("iss") == signing
 
     def expires_within(self, token: Mapping[str, Any], seconds: float) -> bool:
-        """Whether a user's claims expire in so many seconds, or never expire."""
+        """Whether a user's claims expire within `seconds`, or never expire."""
         expires = token.get("exp")
         return not expires or float(expires) - self._clock().timestamp() < seconds
 

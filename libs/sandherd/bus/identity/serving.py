@@ -39,7 +39,7 @@ def keeping(data: str, store: str, *, compared: str | None = None) -> dict[str, 
 
 
 def limits(capacity: Capacity) -> dict[str, Any]:
-    """`LIMITS` for a server that takes so many connections."""
+    """`LIMITS` for a server with this maximum number of connections."""
     return {**LIMITS, "max_connections": capacity.connections}
 
 

@@ -66,8 +66,9 @@ def _named(role: PersonRole, context: "Context") -> str:
 
 
 def _mint(context: "Context", role: PersonRole, path: Path, identity: Path, life: float | None) -> "Bearer":
-    """Make it and write it down. Raises `HerdError`; what is there already is left as it is."""
+    """Create the credential and write it to a new file. Raises `HerdError`, also where the file exists."""
     from sandherd.bus.identity import Identity, Registrar, bearer, write_secret
+    from sandherd.client.deployment import reading_keys
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
     from sandherd.contracts.names import UnsafeNameError
@@ -77,16 +78,12 @@ def _mint(context: "Context", role: PersonRole, path: Path, identity: Path, life
         raise HerdError.of(Code.CONFLICT, f"{path} is there already", field="file", remedy="name another with --file")
     name = _named(role, context)
     registrar = Registrar(Identity(identity), lambda: datetime.now(UTC))
-    try:
-        text = registrar.mint_person(Principal(role.value), name[:63], project=context.project, life=life)
-    except UnsafeNameError as error:
-        raise HerdError.of(Code.UNSAFE_NAME, str(error), field="project", remedy="name one with --project") from None
-    except (OSError, ValueError) as error:
-        raise HerdError.of(
-            Code.NOT_FOUND,
-            f"the keys of a herd can't be read in {identity} ({type(error).__name__})",
-            field="identity",
-            remedy="name their directory with --identity; `sandherd up` makes those of a local stack",
-        ) from None
+    with reading_keys(identity):
+        try:
+            text = registrar.mint_person(Principal(role.value), name[:63], project=context.project, life=life)
+        except UnsafeNameError as error:
+            raise HerdError.of(
+                Code.UNSAFE_NAME, str(error), field="project", remedy="name one with --project"
+            ) from None
     write_secret(path, text)
     return bearer(text)

@@ -42,23 +42,26 @@ async def read_value(name: str, file: Path | None) -> str:
     """
     if file is None and sys.stdin.isatty():
         return await asyncio.to_thread(getpass, f"Value of {name}: ")
+    source = "standard input" if file is None or str(file) == "-" else str(file)
     try:
-        if file is None or str(file) == "-":
-            data: bytes = await asyncio.to_thread(sys.stdin.buffer.read, MAX_SECRET_BYTES + 3)
-        else:
-            with file.open("rb") as opened:
-                data = opened.read(MAX_SECRET_BYTES + 3)
+        data = await asyncio.to_thread(_read, file)
         text = data.decode().removesuffix("\n").removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        why = (
-            (error.strerror or "can't be read")
-            if isinstance(error, OSError)
-            else "only UTF-8 text can be a variable's value"
-        )
-        raise _invalid(f"{file or 'standard input'}: {why}", "name a file that can be read, or encode it") from None
+    except OSError as error:
+        raise _invalid(f"{source}: {error.strerror or 'can not be read'}", "name a file that can be read") from None
+    except UnicodeDecodeError:
+        raise _invalid(f"{source}: only UTF-8 text can be a variable's value", "encode it, as in base64") from None
     if len(text.encode()) > MAX_SECRET_BYTES:
         raise _invalid(f"the value is longer than {MAX_SECRET_BYTES} bytes", "give what opens it instead")
     return text
+
+
+def _read(file: Path | None) -> bytes:
+    """What a value can be at most with a line break, and one byte more, which shows that it is too long."""
+    most = MAX_SECRET_BYTES + len("\r\n") + 1
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer.read(most)
+    with file.open("rb") as opened:
+        return opened.read(most)
 
 
 def _invalid(message: str, remedy: str) -> HerdError:

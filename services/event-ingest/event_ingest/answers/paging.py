@@ -14,7 +14,7 @@ ROOM_FOR_THE_REST: Final = 16 * 1024
 """Of an answer's bytes: for what is not rows, and for what the broker adds."""
 
 _SLICE: Final = 32 * 1024
-"""After so many bytes other requests get their turn."""
+"""Number of bytes after which other requests get their turn."""
 
 RowT = TypeVar("RowT")
 ItemT = TypeVar("ItemT", bound=BaseModel)

@@ -1,4 +1,4 @@
-"""What a bucket that does not answer is told as."""
+"""The error for a bucket that does not answer."""
 
 
 class StoreUnavailableError(Exception):

@@ -1,5 +1,6 @@
 """Sparse image files with an ext4 file system, readable by their owner alone. Everything here blocks."""
 
+import errno
 import os
 import secrets
 import subprocess
@@ -58,7 +59,9 @@ def _copy_sparse(old: BinaryIO, new: BinaryIO) -> None:
     while at < size:
         try:
             at = os.lseek(old.fileno(), at, os.SEEK_DATA)
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
             return  # only a hole is left
         end = os.lseek(old.fileno(), at, os.SEEK_HOLE)
         while at < end:

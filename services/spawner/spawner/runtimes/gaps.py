@@ -20,7 +20,7 @@ def of(walls: Walls) -> tuple[str, ...]:
         found.append("sandboxes run under the host's root in a user namespace")
     elif walls.users is None:
         found.append(
-            "sandboxes run under the spawner's own uid, kept apart by namespaces, seccomp and Landlock: "
+            "sandboxes run under the spawner's own uid, separated by namespaces, seccomp and Landlock: "
             "a spawner that is root gives each a host uid of its own"
         )
     if landlock_version() < _SCOPES:

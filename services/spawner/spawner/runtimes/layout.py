@@ -205,7 +205,7 @@ class Layout:
         return SizedDisks(self.root.with_name(f"{self.root.name}-disks"), self.disk_megabytes)
 
     def folders(self) -> list[Path]:
-        """Every directory of a sandbox, also of those that were put aside."""
+        """Every directory of a sandbox, also of those that were set aside."""
         return [*(self.aside / name for name in self.kept()), *(place.folder for place in self.places())]
 
     def place(self, sandbox: str) -> Place:

@@ -17,7 +17,7 @@ from sandherd.contracts.principals import Principal
 SANDBOXES: Final = frozenset({Principal.WORKER, Principal.JOINER})
 PEOPLE: Final = frozenset({Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR})
 BURST_SECONDS: Final = 10.0
-"""A sandbox may be so many seconds' worth of messages ahead of its rate."""
+"""Burst of a sandbox, in seconds of its rate."""
 CONNECTION_COST: Final = 50
 """What opening a connection counts as, in messages."""
 MOST_CONNECTIONS: Final = {Principal.WORKER: 3, Principal.JOINER: 3}

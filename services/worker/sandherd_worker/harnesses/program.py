@@ -92,7 +92,7 @@ class Running:
 
 
 def _prepare(events: int) -> None:
-    """In the child: the events pipe where it belongs, and an interrupt that is heard, whatever started the stack.
+    """In the child: the events pipe where it belongs, and an interrupt that is not ignored, whatever started the stack.
 
     And no way to its worker, see `confinement`.
     """
