@@ -3,6 +3,7 @@
 Written with plain nats-py, because FastStream's declaring rewrites a stream to defaults of its own.
 """
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,6 +49,11 @@ _REPLICAS: Final = "num_replicas"
 _UNLIMITED: Final = -1
 _NOT_YET: Final = NOBODY_LEADS | {10005}
 """And `JSClusterNoPeersErrF`, of servers that have just been started and do not know of each other yet."""
+STORE_PAUSES: Final = (0.2, 0.4, 0.8, 1.6)
+"""Seconds before the same stream is created again, where the broker could not create its files."""
+_STORE_FAILED: Final = "error creating store for stream"
+"""All that nats-server says of files that it could not create (10049): transient while a cluster forms, permanent where
+its disk is full."""
 _OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
 _COMPARED_CONSUMER: Final = (
     "filter_subjects",
@@ -181,7 +187,17 @@ async def _stream_found(js: JetStreamContext, name: str) -> StreamConfig | None:
 
 
 async def _create_stream(js: JetStreamContext, wanted: StreamConfig) -> None:
-    await _try(f"stream {wanted.name}", js.add_stream(wanted), "make room for it, or raise the broker's limits")
+    for pause in (*STORE_PAUSES, None):
+        try:
+            await js.add_stream(wanted)
+        except APIError as error:
+            if error.err_code in _NOT_YET:
+                raise
+            if pause is None or _STORE_FAILED not in (error.description or ""):
+                raise _refused(f"stream {wanted.name}", error, "make room for it, or raise its limits") from error
+            await asyncio.sleep(pause)
+        else:
+            return
 
 
 async def _consumer_found(js: JetStreamContext, consumer: Consumer) -> ConsumerConfig | None:
@@ -202,7 +218,11 @@ async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
     except APIError as error:
         if error.err_code in _NOT_YET:
             raise
-        raise ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}") from error
+        raise _refused(thing, error, remedy) from error
+
+
+def _refused(thing: str, error: APIError, remedy: str) -> ProvisionError:
+    return ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}")
 
 
 async def _look(thing: str, ask: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[Fault]:
