@@ -1,17 +1,13 @@
 """One connection to the broker that does not give up: endless reconnect with full jitter, acknowledged publishing."""
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import nats
 import nats.errors
 import nats.js.errors
-import nkeys
 from nats.aio.client import Client, Server
 from nats.js import JetStreamContext
 from nats.js.api import PubAck
@@ -19,6 +15,7 @@ from pydantic import BaseModel
 
 from sandherd.bus import leaving
 from sandherd.bus.api_subjects import API
+from sandherd.bus.connection_identity import Identity
 from sandherd.bus.errors import (
     BusError,
     ConnectionLostError,
@@ -35,6 +32,7 @@ from sandherd.bus.errors import (
 from sandherd.bus.pausing import FIRST_WAIT, LONGEST_WAIT, acknowledged_within, full_jitter, said_every, wait_after
 from sandherd.bus.replies import read_reply
 from sandherd.bus.waiting import LostError, Waiting
+from sandherd.contracts.derived_ids import DerivedIds
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.requests import TIMEOUT_HEADER, Request
 from sandherd.contracts.subjects import command_subject, event_subject, request_subject, sandbox_request_subject
@@ -69,59 +67,6 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 _log: Final = logs.get("bus")
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Who a connection speaks as.
-
-    Both callables are asked anew at every reconnect, so that a renewed credential is used without a restart.
-    """
-
-    jwt: Callable[[], str] | None = None
-    seed: Callable[[], str] | None = None
-
-    @classmethod
-    def anonymous(cls) -> "Identity":
-        """No credential, for a broker without any."""
-        return cls()
-
-    @classmethod
-    def file(cls, path: Path) -> "Identity":
-        """A credentials file as the NATS tools write it. Raises `FileNotFoundError` at the first connect."""
-        return cls(lambda: _section(path, "NATS USER JWT"), lambda: _section(path, "USER NKEY SEED"))
-
-    @classmethod
-    def renewing(cls, jwt: Callable[[], str], seed: str) -> "Identity":
-        """A key that is held here and a JWT that changes."""
-        return cls(jwt, lambda: seed)
-
-    def options(self) -> dict[str, Any]:
-        """The options of `nats.connect` that say this."""
-        if self.jwt is None or self.seed is None:
-            return {}
-        return {"user_jwt_cb": self._read_jwt, "signature_cb": self._sign}
-
-    def _read_jwt(self) -> bytearray:
-        assert self.jwt is not None
-        return bytearray(self.jwt().encode())
-
-    def _sign(self, nonce: str) -> bytes:
-        assert self.seed is not None
-        pair = nkeys.from_seed(bytearray(self.seed().encode()))
-        try:
-            return base64.b64encode(pair.sign(nonce.encode()))
-        finally:
-            pair.wipe()
-
-
-def _section(path: Path, title: str) -> str:
-    """What stands between `-----BEGIN <title>-----` and its end."""
-    text = path.read_text()
-    _, found, rest = text.partition(f"-----BEGIN {title}-----")
-    if not found:
-        raise BusError(f"{path}: no {title} in this credentials file; make it anew with `sandherd up`")
-    return rest.partition("------END")[0].partition("-----END")[0].strip()
-
-
 class Watch:
     """What a connection reports of itself. Replace any of them before opening."""
 
@@ -137,6 +82,7 @@ class Bus:
 
     def __init__(self, name: str, watch: Watch) -> None:
         self.name = name
+        self.ids = DerivedIds(b"")
         self.client = Client()
         self.api = API
         self.js: JetStreamContext = self.client.jetstream(timeout=5)
@@ -170,6 +116,7 @@ class Bus:
         bus = cls(name, watch or Watch())
         bus.api = api
         await bus._connect(url, identity, inbox, patience)
+        bus.ids = identity.derived_ids()
         try:
             yield bus
         finally:

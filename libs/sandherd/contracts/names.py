@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 from uuid import UUID
@@ -61,14 +62,23 @@ def new_uuid() -> UUID:
     return uuid_utils.uuid7()
 
 
-def derived_uuid(at: datetime, *facts: object) -> UUID:
-    """The same UUIDv7 for the same moment and facts, so that a step done twice is one event.
+def new_uuid_at(at: datetime) -> UUID:
+    """A new UUIDv7 that says it was made at this moment: what happens then, and is decided by who is told the time."""
+    return uuid_at(at, secrets.token_bytes(10))
 
-    The random bits of RFC 9562 §5.7 are taken from a SHA-256 of the facts; the time bits are `at`'s milliseconds.
+
+def derived_uuid(at: datetime, *facts: object) -> UUID:
+    """The same UUIDv7 for the same moment and facts, for names that must be found again.
+
+    Everybody can compute it: the ids of events are not derived in this way, but by `DerivedIds` with a key.
     """
-    digest = hashlib.sha256("\0".join(map(str, facts)).encode()).digest()
+    return uuid_at(at, hashlib.sha256("\0".join(map(str, facts)).encode()).digest())
+
+
+def uuid_at(at: datetime, bits: bytes) -> UUID:
+    """The UUIDv7 with `at`'s milliseconds and, for the random bits of RFC 9562 §5.7, the first 10 bytes of `bits`."""
     milliseconds = (at - _EPOCH) // timedelta(milliseconds=1) & ((1 << 48) - 1)
-    value = milliseconds << 80 | int.from_bytes(digest[:10], "big")
+    value = milliseconds << 80 | int.from_bytes(bits[:10], "big")
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return UUID(int=value)

@@ -20,7 +20,6 @@ from sandherd.contracts.events.monitor import (
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
 )
-from sandherd.contracts.names import derived_uuid
 
 SENDER: Final = "guardian"
 NUDGE_EXPIRES: Final = 300
@@ -101,7 +100,7 @@ class Acting:
         command: Envelope[Command] = wrap(
             data,
             data.type,
-            id=derived_uuid(since, data.type, state.project, state.sandbox, *facts),
+            id=self._bus.ids.derive(since, data.type, state.project, state.sandbox, *facts),
             source=self._speaker.source,
             sequence=self._commands,
             project=state.project,

@@ -6,7 +6,7 @@ from typing import Final
 
 from monitor.rules import Limits
 from monitor.state import Outcome, Steering, Streak, Watched
-from sandherd.contracts.names import derived_uuid
+from sandherd.contracts.derived_ids import DerivedIds
 
 LOOP: Final = "loop"
 RESEND_AFTER: Final = 10.0
@@ -27,17 +27,18 @@ def looping(state: Watched, limits: Limits) -> Streak | None:
     return streak if streak is not None and streak.count >= limits.loop_repeats else None
 
 
-def steer(state: Watched, now: datetime, limits: Limits) -> Nudge | None:
+def steer(state: Watched, now: datetime, limits: Limits, ids: DerivedIds) -> Nudge | None:
     """A nudge, if the agent loops and may be spoken to.
 
     Not a finished agent, not one whose last nudge has not come to an end yet, and not within the cool-down. The
-    same row of calls with the same number gives the same ids, so that a restart does not say it twice.
+    same row of calls with the same number gives the same ids, so that a restart does not say it twice; `ids` has the
+    monitors' key, so that no agent, which knows its calls, can send a message under that id before.
     """
     streak = looping(state, limits)
     if streak is None or not _may_be_spoken_to(state, now, limits):
         return None
     number = state.steered + 1
-    id = derived_uuid(streak.began_at, LOOP, state.project, state.sandbox, streak.call, streak.began, number)
+    id = ids.derive(streak.began_at, LOOP, state.project, state.sandbox, streak.call, streak.began, number)
     steering = Steering(
         correlation=str(id),
         message=f"msg-{id.hex}",

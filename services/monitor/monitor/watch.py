@@ -186,7 +186,7 @@ class Watch:
         state = self._herd.live.get(key)
         if state is None:
             return
-        nudge = guardian.steer(state, now, self._limits)
+        nudge = guardian.steer(state, now, self._limits, self._bus.ids)
         if nudge is not None:
             self._lease.check()
             _log.info("nudge", sandbox=state.sandbox, tool=nudge.streak.tool, repeats=nudge.streak.count)

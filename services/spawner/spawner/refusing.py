@@ -3,17 +3,23 @@
 from typing import Any, Final
 
 from sandherd.bus.consuming import Dead, Delivery, Outcome, Retry
+from sandherd.contracts.derived_ids import DerivedIds
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events import EventData
-from sandherd.contracts.names import derived_uuid
 
 _WAITS_FOR_SUBMIT: Final = 3
 """How often a command about something unknown comes again before it is dead: what makes it may be behind it."""
 
 
 def refusal_event(
-    command: Envelope[Any], said: EventData, delivery: Delivery, *, task: str | None = None, sandbox: str | None = None
+    ids: DerivedIds,
+    command: Envelope[Any],
+    said: EventData,
+    delivery: Delivery,
+    *,
+    task: str | None = None,
+    sandbox: str | None = None,
 ) -> Envelope[Any]:
     """The event that refuses a command about a task or a sandbox: the same for every delivery of the command."""
     subject = task or sandbox or command.subject
@@ -26,7 +32,7 @@ def refusal_event(
         project=command.project,
         subject=subject,
         time=delivery.at,
-        id=derived_uuid(delivery.at, source, 1),
+        id=ids.derive(delivery.at, command.project, source, 1),
         taskid=task,
         sandboxid=sandbox,
         traceparent=command.traceparent,

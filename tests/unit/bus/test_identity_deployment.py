@@ -67,17 +67,18 @@ def test_a_further_project_adds_its_client_and_leaves_the_rest(made: Deployment)
 
 
 def test_rights_of_an_older_version_are_brought_up_to_date(made: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A credential with other rights is minted anew, for that holder alone; no key is."""
+    """A credential with other rights is minted anew, for that holder alone; no key is, not its own either."""
     path = made.directory / "creds" / "monitor" / CREDENTIALS
     older = Deployment(made.directory)
     path.unlink()
     monkeypatch.setattr("sandherd.bus.identity.minting.for_service", lambda _: Permissions(publish=(), subscribe=()))
     older.make([], NOW)
     monkeypatch.undo()
-    keys = dict(files(made.directory / "identity"))
+    keys, seed = dict(files(made.directory / "identity")), parts_of(path.read_text())[1]
     did = made.make([], NOW)
     assert {folder for folder, what in did.items() if what is not Did.KEPT} == {"creds/monitor"}
     assert dict(files(made.directory / "identity")) == keys
+    assert parts_of(path.read_text())[1] == seed  # the ids of a service's events are derived from it
 
 
 @pytest.mark.parametrize("file", [CREDENTIALS, WATCHER_CREDENTIALS])

@@ -9,7 +9,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from sandherd.contracts.names import SafeName, UnsafeNameError, derived_uuid, new_name, new_uuid, safe_name
+from sandherd.contracts.derived_ids import DerivedIds
+from sandherd.contracts.names import (
+    SafeName,
+    UnsafeNameError,
+    derived_uuid,
+    new_name,
+    new_uuid,
+    new_uuid_at,
+    safe_name,
+)
 
 NAMES = TypeAdapter(SafeName)
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001  # on purpose
@@ -82,9 +91,9 @@ def test_new_names_and_uuids_are_in_order_of_time() -> None:
 @given(MOMENTS, st.lists(st.text(alphabet=st.characters(codec="utf-8")) | st.integers()))
 def test_a_derived_uuid_is_a_version_7(at: datetime, facts: list[object]) -> None:
     """It has the version and variant of RFC 9562, and the moment's milliseconds in front."""
-    made = derived_uuid(at, *facts)
-    assert (made.version, made.variant) == (7, RFC_4122)
-    assert made.int >> 80 == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    for made in (derived_uuid(at, *facts), DerivedIds(b"key").derive(at, *facts), new_uuid_at(at)):
+        assert (made.version, made.variant) == (7, RFC_4122)
+        assert made.int >> 80 == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 @given(MOMENTS, st.lists(st.integers(), min_size=1))
@@ -104,3 +113,20 @@ def test_a_derived_uuid_wants_to_know_the_zone() -> None:
     """A naive moment is an error, not a guess."""
     with pytest.raises(TypeError):
         derived_uuid(datetime(2026, 1, 1), "fact")  # noqa: DTZ001  # on purpose
+
+
+@given(MOMENTS, st.lists(st.text(alphabet=st.characters(codec="utf-8")) | st.integers()))
+def test_an_id_that_is_derived_with_a_key_needs_the_key(at: datetime, facts: list[object]) -> None:
+    """Whoever has the key derives it again; another key, no key, or the facts alone give another id."""
+    ids = DerivedIds(b"key")
+    assert ids.derive(at, *facts) == DerivedIds(b"key").derive(at, *facts)
+    others = {DerivedIds(b"").derive(at, *facts), DerivedIds(b"keys").derive(at, *facts), derived_uuid(at, *facts)}
+    assert ids.derive(at, *facts) not in others
+    assert new_uuid_at(at) != new_uuid_at(at)
+
+
+@given(MOMENTS, st.lists(st.text(alphabet='a\0",[] '), max_size=4), st.lists(st.text(alphabet='a\0",[] '), max_size=4))
+def test_no_two_lists_of_facts_are_one_id(at: datetime, some: list[str], others: list[str]) -> None:
+    """Whatever stands in them: who chooses one fact can't make it look like two."""
+    ids = DerivedIds(b"key")
+    assert (ids.derive(at, *some) == ids.derive(at, *others)) == (some == others)

@@ -9,12 +9,14 @@ from message_relay.recorded import Recorded, recorded
 from message_relay.saying import event_id, event_of
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.derived_ids import DerivedIds
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events.agent import AgentMessageSent
 from sandherd.contracts.events.message import MessageAcknowledged
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 
+IDS = DerivedIds(b"of the relays")
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -82,10 +84,10 @@ def test_a_record_is_read_without_what_is_at_its_default() -> None:
 def test_a_step_that_is_done_twice_is_one_event() -> None:
     """Said at another time, by another relay, the event has the same id, source and sequence."""
     said = MessageAcknowledged(message_id="msg-1")
-    first = event_of(message(), 3, said, NOW)
-    second = event_of(message(), 3, said, NOW + timedelta(minutes=9))
+    first = event_of(IDS, message(), 3, said, NOW)
+    second = event_of(IDS, message(), 3, said, NOW + timedelta(minutes=9))
     assert (first.id, first.source, first.sequence) == (second.id, second.source, second.sequence)
-    assert len({event_id(message(), number) for number in (1, 2, 3)}) == 3
+    assert len({event_id(IDS, message(), number) for number in (1, 2, 3)}) == 3
 
 
 def said(recipient: str = "sbx-2", message_id: str = "msg-1") -> Envelope[AgentMessageSent]:

@@ -16,8 +16,10 @@ from monitor.herd import MOST_TOMBSTONES, Herd
 from monitor.rules import Limits, judge
 from monitor.snapshot import Manifest, SnapshotError, pack, unpack
 from monitor.state import MOST_CALLS, MOST_CLOSED, MOST_EVIDENCE, Seen
+from sandherd.contracts.derived_ids import DerivedIds
 
 Story = Any
+IDS = DerivedIds(b"of the monitors")
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SANDBOXES = ("sbx-1", "sbx-2", "sbx-3")
 
@@ -141,7 +143,7 @@ def test_a_monitor_that_restarts_anywhere_finds_the_same(
 def decisions(herd: Herd, now: datetime, limits: Limits) -> dict[Any, Any]:
     long_ago = now - timedelta(days=9)
     return {
-        key: (judge(state, now, limits, long_ago), steer(state, now, limits), outcome(state, limits))
+        key: (judge(state, now, limits, long_ago), steer(state, now, limits, IDS), outcome(state, limits))
         for key, state in herd.live.items()
     }
 

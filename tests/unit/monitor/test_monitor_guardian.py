@@ -12,9 +12,11 @@ from monitor.fold import fold, step
 from monitor.guardian import advice, looping, outcome, steer, to_send_again
 from monitor.rules import Limits
 from monitor.state import Seen, Watched
+from sandherd.contracts.derived_ids import DerivedIds
 
 Story = Any
 After = Callable[[float], datetime]
+IDS = DerivedIds(b"of the monitors")
 
 
 def told(events: Iterable[Seen], state: Watched | None = None) -> Watched:
@@ -25,7 +27,7 @@ def told(events: Iterable[Seen], state: Watched | None = None) -> Watched:
 
 def decided(story: Story, state: Watched, now: datetime, limits: Limits) -> tuple[Seen, str]:
     """The monitor's own event of a nudge that it decides, and the message's id."""
-    nudge = steer(state, now, limits)
+    nudge = steer(state, now, limits, IDS)
     assert nudge is not None
     steering = nudge.steering
     seconds = (now - steering.decided_at).total_seconds()
@@ -123,7 +125,7 @@ def test_a_nudge_says_what_repeats_and_carries_the_same_ids_after_a_restart(
 ) -> None:
     """Decided twice, at different times, it is the same message; so it is not said twice."""
     state = told(story.loop(4))
-    first, second = steer(state, after(1), limits), steer(state, after(9), limits)
+    first, second = steer(state, after(1), limits, IDS), steer(state, after(9), limits, IDS)
     assert first is not None
     assert second is not None
     assert (first.steering.message, first.steering.correlation) == (
@@ -138,7 +140,7 @@ def test_no_second_nudge_while_the_first_is_unread(story: Story, limits: Limits,
     state = told(story.loop(4))
     event, _ = decided(story, state, after(0), limits)
     state = told([event, *story.loop(10, first=50)], state)
-    assert steer(state, after(100_000), limits) is None
+    assert steer(state, after(100_000), limits, IDS) is None
 
 
 @pytest.mark.parametrize(("age", "again"), [(299, False), (300, True), (301, True)])
@@ -146,7 +148,7 @@ def test_the_cool_down(story: Story, limits: Limits, after: After, age: int, aga
     """An ignored nudge is followed by another, but not before the cool-down is over."""
     state, _ = nudged(story, limits, after)
     state = told([*story.loop(4, first=100), *outcome_event(story, state, "ignored")], state)
-    nudge = steer(state, after(age), limits)
+    nudge = steer(state, after(age), limits, IDS)
     assert (nudge is not None) == again
     assert nudge is None or nudge.steering.number == 2
 
@@ -161,7 +163,7 @@ def outcome_event(story: Story, state: Watched, came: str) -> list[Seen]:
 def test_a_finished_agent_is_never_nudged(story: Story, limits: Limits, after: After) -> None:
     """Nor one that is stopping, paused, or reported to the spawner."""
     for last in ("agent.completed", "sandbox.stopping", "sandbox.paused"):
-        assert steer(told([*story.loop(4), story.seen(last)]), after(0), limits) is None
+        assert steer(told([*story.loop(4), story.seen(last)]), after(0), limits, IDS) is None
 
 
 def test_obeyed_when_the_next_call_differs(story: Story, limits: Limits, after: After) -> None:

@@ -13,6 +13,7 @@ from monitor.reading import read
 from monitor.recorded import Recorded, recorded
 from monitor.rules import Finding, Limits, Rule, judge, stands
 from monitor.state import Seen, Watched
+from sandherd.contracts.derived_ids import DerivedIds
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.lifecycle import TaskRetryScheduled
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
@@ -20,6 +21,7 @@ from sandherd.contracts.subjects import event_subject
 
 Story = Any
 After = Callable[[float], datetime]
+IDS = DerivedIds(b"of the monitors")
 
 
 def told(events: Iterable[Seen], state: Watched | None = None) -> Watched:
@@ -77,8 +79,8 @@ def test_every_deadline_begins_anew_when_it_goes_on(
 def test_nobody_is_nudged_who_is_frozen(story: Story, limits: Limits, after: After) -> None:
     """A loop before a pause is spoken of when it goes on."""
     looped = told([*story.loop(4), story.seen("sandbox.paused", 1)])
-    assert steer(looped, after(2), limits) is None
-    assert steer(told([story.seen("sandbox.resumed", 3)], looped), after(4), limits) is not None
+    assert steer(looped, after(2), limits, IDS) is None
+    assert steer(told([story.seen("sandbox.resumed", 3)], looped), after(4), limits, IDS) is not None
 
 
 # --- its time to live
@@ -157,7 +159,7 @@ def test_a_sandbox_without_a_task_is_there_for_whoever_asked(story: Story, limit
 def test_an_attempt_that_is_over_is_spoken_to_no_more(story: Story, limits: Limits, after: After, over: str) -> None:
     """The spawner ends its sandbox: it is neither idle nor stuck, nor nudged; if it stays, it is found finished."""
     state = told([*story.loop(4), story.seen("agent.tool_use", tool_use_id="open"), story.seen(over, 10)])
-    assert steer(state, after(11), limits) is None
+    assert steer(state, after(11), limits, IDS) is None
     assert outcome(state, limits) is None
     lives = told([story.seen("agent.heartbeat", 309)], state)
     assert found(lives, after(309), limits) is None

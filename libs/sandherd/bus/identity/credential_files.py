@@ -7,7 +7,7 @@ from typing import Final
 
 from sandherd.bus.account_names import Account, account_of
 from sandherd.bus.identity.credentials import bearer, parts_of, write_secret
-from sandherd.bus.identity.keys import read_claims
+from sandherd.bus.identity.keys import Key, read_claims
 from sandherd.bus.identity.material import Identity
 from sandherd.bus.identity.minting import Clock, Registrar, utc_now
 from sandherd.bus.permissions import OF_ONE_PROJECT, PEOPLE, SERVICES, Permissions, for_person, for_service
@@ -39,7 +39,7 @@ class CredentialFiles:
         name = f"{principal}-{project}" if principal in OF_ONE_PROJECT else principal.value
         if principal in PEOPLE:
             return self._kept(name, partial(self._registrar.mint_person, principal, name[:63], project=project))
-        return self._kept(name, partial(self._registrar.mint_service, principal))
+        return self._kept(name, lambda: self._registrar.mint_service(principal, self._service_key(name)))
 
     def keep_provisioner(self, *, changes: bool) -> Path:
         """The file of the provisioner, accepted for half an hour at least and an hour at most.
@@ -73,6 +73,11 @@ class CredentialFiles:
         if not path.exists() or not self._up_to_date(path):
             write_secret(path, mint())
         return path
+
+    def _service_key(self, name: str) -> Key | None:
+        """The key of a service that had a credential before: the ids of its events are derived from it."""
+        path = self._place(name)
+        return Key.from_seed(parts_of(path.read_text())[1]) if path.exists() else None
 
     def _up_to_date(self, path: Path) -> bool:
         """Whether a credential has this version's permissions of its principal; a service's must not expire, too."""

@@ -104,11 +104,11 @@ class Registrar:
         self._identity = identity
         self._clock = clock
 
-    def mint_service(self, service: Principal) -> str:
-        """A credentials file for one of the services."""
+    def mint_service(self, service: Principal, key: Key | None = None) -> str:
+        """A credentials file for one of the services, for a key that it had before, or a new one."""
         if service not in SERVICES:
             raise ValueError(f"{service} is no service")
-        key = Key.new(Kind.USER)
+        key = key or Key.new(Kind.USER)
         body = claims.user(
             key.public,
             name=service.value,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sandherd.contracts.envelope import Envelope, parse, wrap
 from sandherd.contracts.events import EVENTS, EventData
-from sandherd.contracts.names import SafeName, derived_uuid
+from sandherd.contracts.names import SafeName, new_uuid_at
 
 
 class Record(BaseModel):
@@ -85,7 +85,7 @@ class Record(BaseModel):
                 project=self.project,
                 subject=self.name,
                 time=now,
-                id=derived_uuid(now, self.source, sequence),
+                id=new_uuid_at(now),  # made once: it is written with the state, and published from there
                 traceparent=self.traceparent,
                 **self.about(),
             )

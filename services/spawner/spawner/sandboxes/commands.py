@@ -128,5 +128,7 @@ class SandboxCommands:
         _log.info("refused", command=command.type, sandbox=command.data.sandbox, reason=refused.reason)
         self._live.meters.count("sandherd_refusals_total", command=command.type)
         said = SandboxRefused(command=command.type, reason=refused.reason, field=refused.field)
-        await self._bus.publish_event(refusal_event(command, said, delivery, sandbox=command.data.sandbox))
+        await self._bus.publish_event(
+            refusal_event(self._bus.ids, command, said, delivery, sandbox=command.data.sandbox)
+        )
         return DONE

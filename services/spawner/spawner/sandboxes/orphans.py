@@ -8,7 +8,6 @@ from typing import Final
 from sandherd.bus.connection import Bus
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.lifecycle import SandboxEvent, SandboxOrphanFound, SandboxOrphanRemoved
-from sandherd.contracts.names import derived_uuid
 from sandherd.telemetry import logs
 from spawner.live import Live
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, Seen
@@ -89,7 +88,7 @@ class Ward:
                 project=self._project_of(seen),
                 subject=seen.unit,
                 time=now,
-                id=derived_uuid(datetime.fromtimestamp(seen.since, UTC), source, sequence),
+                id=self._bus.ids.derive(datetime.fromtimestamp(seen.since, UTC), source, sequence),
                 sandboxid=seen.unit,
             )
         )

@@ -112,7 +112,7 @@ class TaskCommands:
     async def _reject(self, command: Envelope[Any], task: str, refused: Refusal, delivery: Delivery) -> Outcome:
         self._live.meters.count("sandherd_refusals_total", command=command.type)
         said = TaskRejected(reason=refused.reason, field=refused.field)
-        await self._bus.publish_event(refusal_event(command, said, delivery, task=task))
+        await self._bus.publish_event(refusal_event(self._bus.ids, command, said, delivery, task=task))
         return DONE
 
     async def _cancel(self, command: Envelope[Any], cancel: CancelTask, delivery: Delivery) -> Outcome:

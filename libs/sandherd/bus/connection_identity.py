@@ -1,0 +1,76 @@
+"""Who a connection speaks as: a credential, and what is derived from its seed."""
+
+import base64
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import nkeys
+
+from sandherd.bus.errors import BusError
+from sandherd.contracts.derived_ids import DerivedIds
+
+_DERIVED_IDS: Final = b"sandherd ids of events"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a connection speaks as.
+
+    Both callables are asked anew at every reconnect, so that a renewed credential is used without a restart.
+    """
+
+    jwt: Callable[[], str] | None = None
+    seed: Callable[[], str] | None = None
+
+    @classmethod
+    def anonymous(cls) -> "Identity":
+        """No credential, for a broker without any."""
+        return cls()
+
+    @classmethod
+    def file(cls, path: Path) -> "Identity":
+        """A credentials file as the NATS tools write it. Raises `FileNotFoundError` at the first connect."""
+        return cls(lambda: _section(path, "NATS USER JWT"), lambda: _section(path, "USER NKEY SEED"))
+
+    @classmethod
+    def renewing(cls, jwt: Callable[[], str], seed: str) -> "Identity":
+        """A key that is held here and a JWT that changes."""
+        return cls(jwt, lambda: seed)
+
+    def derived_ids(self) -> DerivedIds:
+        """What derives ids from this identity's own seed: all replicas of a service have the same, and nobody else.
+
+        Without a credential there is no secret, on a broker that lets everybody publish everything anyway.
+        """
+        seed = self.seed() if self.seed else ""
+        return DerivedIds(hmac.digest(seed.encode(), _DERIVED_IDS, "sha256"))
+
+    def options(self) -> dict[str, Any]:
+        """The options of `nats.connect` that say this."""
+        if self.jwt is None or self.seed is None:
+            return {}
+        return {"user_jwt_cb": self._read_jwt, "signature_cb": self._sign}
+
+    def _read_jwt(self) -> bytearray:
+        assert self.jwt is not None
+        return bytearray(self.jwt().encode())
+
+    def _sign(self, nonce: str) -> bytes:
+        assert self.seed is not None
+        pair = nkeys.from_seed(bytearray(self.seed().encode()))
+        try:
+            return base64.b64encode(pair.sign(nonce.encode()))
+        finally:
+            pair.wipe()
+
+
+def _section(path: Path, title: str) -> str:
+    """What stands between `-----BEGIN <title>-----` and its end."""
+    text = path.read_text()
+    _, found, rest = text.partition(f"-----BEGIN {title}-----")
+    if not found:
+        raise BusError(f"{path}: no {title} in this credentials file; make it anew with `sandherd up`")
+    return rest.partition("------END")[0].partition("-----END")[0].strip()

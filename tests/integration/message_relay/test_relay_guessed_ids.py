@@ -1,0 +1,84 @@
+"""Workers that compute the ids of the relay's events, and publish events of their own under them first."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from message_relay.asked import digest_of
+from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.derived_ids import DerivedIds
+from sandherd.contracts.names import derived_uuid
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+
+World = Any
+PROJECT = "default"
+SANDBOX = "sbx-1"
+NOTHING = b'{"type": "agent.waiting", "data": {}}'
+MARGIN = timedelta(milliseconds=20)
+"""By how much the clocks of broker and worker may differ here: they are one."""
+
+
+def own_secrets(herd: Broker) -> list[bytes]:
+    """What a worker has that could pass for a key: none, and all that its own credential gives."""
+    credential = herd.credentials(Principal.WORKER, sandbox=SANDBOX)
+    return [b"", credential.read_bytes()]
+
+
+def guesses(herd: Broker, at: datetime, *facts: object) -> Iterable[UUID]:
+    """The ids that a worker which has read the code computes from what it knows."""
+    yield derived_uuid(at, *facts)
+    for secret in own_secrets(herd):
+        yield DerivedIds(secret).derive(at, *facts)
+
+
+async def take(world: World, ids: Iterable[UUID]) -> None:
+    """The worker publishes an event of its own under each of these message ids."""
+    async with world.herd.bus(Principal.WORKER, project=PROJECT, sandbox=SANDBOX) as bus:
+        for guess in ids:
+            await bus.publish(f"sandherd.v1.event.{PROJECT}.{SANDBOX}.agent.waiting", NOTHING, msg_id=str(guess))
+
+
+async def test_a_worker_can_not_suppress_the_record_of_a_decision(world: World) -> None:
+    """It knows the approval and, to some milliseconds, the moment in which it asked."""
+    await world.record(SANDBOX)
+    async with world.relay().running(), world.worker(SANDBOX):
+        before = datetime.now(UTC) - MARGIN
+        await world.ask(SANDBOX, "toolu_01A")
+        await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
+        span = (datetime.now(UTC) + MARGIN - before) // timedelta(milliseconds=1)
+        source = f"/sandherd/message-relay/{SANDBOX}/{digest_of('toolu_01A')}"
+        moments = [before + timedelta(milliseconds=number) for number in range(span + 1)]
+        known = (PROJECT, source, 2)
+        await take(world, [guess for at in moments for guess in guesses(world.herd, at, *known)])
+        answer = await world.decide(SANDBOX, "toolu_01A", True)
+        await world.until_said(answer, "acknowledged")
+        recorded = (await world.stored("approval_id"))["toolu_01A"]
+    assert [event["type"] for event in recorded] == ["approval.requested", "approval.granted"]
+
+
+async def test_a_worker_can_not_suppress_the_record_of_a_delivery(world: World) -> None:
+    """What it is handed names the message and when it was sent, to the microsecond; its receipt waits meanwhile."""
+    await world.record(SANDBOX)
+    async with world.relay().running():
+        sent = await world.send(SANDBOX)
+        handed: list[InboxMessage] = []
+
+        def keep(message: InboxMessage) -> None:
+            handed.append(message)
+
+        worker = world.new_worker(SANDBOX)
+        worker.answers = keep
+        async with world.worker(SANDBOX, worker):
+            await world.until(lambda: bool(handed))
+            message = handed[0]
+            source = f"/sandherd/message-relay/{sent}"
+            known = [(PROJECT, *more, source, number) for number in (2, 3) for more in ((), (SANDBOX,))]
+            await take(world, [guess for facts in known for guess in guesses(world.herd, message.sent_at, *facts)])
+            worker.answers = worker.acknowledge
+            await world.until(lambda: bool(worker.heard) and len(worker.handed) > 1)
+            after = await world.send(SANDBOX)
+            await world.until_said(after, "acknowledged")
+        steps = [event["type"] for event in (await world.stored())[sent]]
+    assert steps == ["message.queued", "message.delivered", "message.acknowledged"]

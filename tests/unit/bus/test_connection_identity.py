@@ -1,0 +1,51 @@
+"""The ids of events that a service derives: from its credential, which its replicas share and nobody else has."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from sandherd.bus.connection import Identity
+from sandherd.bus.identity import Identity as Material
+from sandherd.bus.identity import Key, Kind, Minter, Registrar, SpawnerKeys, credentials_text
+from sandherd.bus.permissions import SERVICES
+from sandherd.contracts.subjects import Principal
+
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def derived(identity: Identity) -> UUID:
+    return identity.derived_ids().derive(AT, "fact")
+
+
+def file_of(path: Path, text: str) -> Identity:
+    path.write_text(text)
+    return Identity.file(path)
+
+
+def test_replicas_of_a_service_derive_the_same_and_nobody_else_does(tmp_path: Path) -> None:
+    """From one file or from copies of it; another service, a client, a worker or nobody derive something else."""
+    herd = Material(tmp_path / "identity")
+    herd.create(int(AT.timestamp()))
+    registrar = Registrar(herd)
+    text = registrar.mint_service(Principal.MONITOR)
+    first, second = (file_of(tmp_path / f"{number}.creds", text) for number in (1, 2))
+    assert derived(first) == derived(second)
+    key = Key.new(Kind.USER)
+    token, _ = Minter(SpawnerKeys.read(herd.spawner)).mint_worker("p1", "sbx-1", key.public, 60)
+    texts = [registrar.mint_service(service) for service in SERVICES]
+    texts += [registrar.mint_person(Principal.CLIENT, "ada", project="p1"), credentials_text(token, key.seed)]
+    others = [file_of(tmp_path / f"other-{number}", text) for number, text in enumerate(texts)]
+    found = {derived(one) for one in [first, Identity.anonymous(), *others]}
+    assert len(found) == len(others) + 2
+
+
+def test_a_credential_that_is_renewed_for_its_key_derives_the_same(tmp_path: Path) -> None:
+    """As `identity init` does for a version with other permissions: an event of before is the same event after."""
+    herd = Material(tmp_path / "identity")
+    herd.create(int(AT.timestamp()))
+    clock: Callable[[], datetime] = lambda: AT  # noqa: E731  # the type is the point
+    key = Key.new(Kind.USER)
+    before = file_of(tmp_path / "before", Registrar(herd).mint_service(Principal.SPAWNER, key))
+    after = file_of(tmp_path / "after", Registrar(herd, clock).mint_service(Principal.SPAWNER, key))
+    assert derived(before) == derived(after)
