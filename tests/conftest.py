@@ -84,10 +84,16 @@ def own_logs() -> Iterator[None]:
     structlog.contextvars.clear_contextvars()
 
 
+def pytest_collection() -> None:
+    """What is loaded from here on stays until the end: the collector of garbage need not look through it meanwhile."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """What was loaded stays until the end: the collector of garbage need not look through it again and again."""
+    """Nor need it ever again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

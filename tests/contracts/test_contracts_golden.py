@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from sandherd.contracts.serving import AgentServer
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.contracts.subjects import command_subject, event_subject
 
-SCHEMAS = json_schemas()
+schemas = cache(json_schemas)
 EITHER = {"spawner.upload": {"Upload.data"}, "worker.upload": {"WorkerUpload.artifact"}}
 """What may not stand beside another field, which the example shows; the other example shows this one."""
 SHOWN_ELSEWHERE = {
@@ -77,7 +78,7 @@ def left_out(model: BaseModel) -> set[str]:
 
 def check_schema(name: str, document: Any) -> None:
     """Raise unless the published schema of `name` takes the document."""
-    jsonschema.validate(document, SCHEMAS[name], format_checker=jsonschema.FormatChecker())
+    jsonschema.validate(document, schemas()[name], format_checker=jsonschema.FormatChecker())
 
 
 def stems(folder: Path) -> set[str]:

@@ -1,6 +1,7 @@
 """Whatever comes on a subject, only a typed error comes out: with its code, its field, and nothing of the payload."""
 
 import json
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -34,7 +35,7 @@ from tests.unit.contracts.hostile import (
     subjects,
 )
 
-SCHEMAS = json_schemas()
+schemas = cache(json_schemas)
 SECRET = "s3cret-7f9a"
 
 
@@ -59,8 +60,8 @@ def test_a_changed_document_is_refused_or_is_as_published(case: tuple[Json, Json
     document, said, path = case
     problem = refusal(reader_of(document), subject_of(document), encode(said))
     if problem is None:
-        jsonschema.validate(said, SCHEMAS["envelope"])
-        jsonschema.validate(said["data"], SCHEMAS[document["type"]])
+        jsonschema.validate(said, schemas()["envelope"])
+        jsonschema.validate(said["data"], schemas()[document["type"]])
     elif problem.code in {Code.INVALID_FIELD, Code.WRONG_SUBJECT, Code.UNKNOWN_VERSION}:
         assert problem.field is not None
         assert problem.field.split(".")[0] == path[0]
