@@ -6,7 +6,7 @@ Written with plain nats-py, because FastStream's declaring rewrites a stream to 
 import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, StreamConfig
@@ -52,8 +52,7 @@ _NOT_YET: Final = NOBODY_LEADS | {10005}
 STORE_PAUSES: Final = (0.2, 0.4, 0.8, 1.6)
 """Seconds before the same stream is created again, where the broker could not create its files."""
 _STORE_FAILED: Final = "error creating store for stream"
-"""All that nats-server says of files that it could not create (10049): transient while a cluster forms, permanent where
-its disk is full."""
+"""The answer of nats-server (10049) while a cluster forms, and on a full disk."""
 _OTHER_VERSION: Final = "it was made by another version: empty and delete it, or bring back that version"
 _COMPARED_CONSUMER: Final = (
     "filter_subjects",
@@ -70,8 +69,8 @@ _REMEDIES: Final = {
 }
 _CHANGE: Final = "run `sandherd provision --identity DIR`, or `sandherd up`"
 _CHANGES_REFUSED: Final = (
-    "{things}: not as declared, and this credential may only create what is missing; run `sandherd provision "
-    "--identity DIR` with the folder of the herd's keys"
+    "{things}: not as declared, and this credential may only create; run `sandherd provision --identity DIR` with DIR "
+    "the folder of the herd's keys"
 )
 
 
@@ -99,17 +98,17 @@ class Fault:
 
 
 async def provision(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
-    """Make what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
+    """Create what is missing, and change what differs. Raises `ProvisionError` where the broker does not allow that.
 
-    `replicas` is on how many servers each stream is kept. Without it a stream stays on as many as it is on, and a new
-    one is on one. Raises nats-py's `Error`, also while a cluster is not ready for it.
+    `replicas` is the number of servers that store each stream. Without it an existing stream keeps its number, and a
+    new one has one. Raises nats-py's `Error`, also while a cluster is not ready for it.
     """
     compared = (*_COMPARED, _REPLICAS) if replicas else _COMPARED
     done = [
         Done(f"stream {name}", await _provision_stream(js, name, config, compared))
         for name, config in declared_streams(replicas or 1).items()
     ]
-    return done + [Done(_named(consumer), await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
+    return done + [Done(consumer.label, await _provision_consumer(js, consumer)) for consumer in CONSUMERS]
 
 
 async def create_missing(js: JetStreamContext, replicas: int | None = None) -> list[Done]:
@@ -130,8 +129,8 @@ async def create_missing(js: JetStreamContext, replicas: int | None = None) -> l
     for consumer in CONSUMERS:
         existing = await _consumer_found(js, consumer)
         if existing and (differing := differs(consumer_config(consumer), existing, _COMPARED_CONSUMER)):
-            different.append(f"{_named(consumer)} ({', '.join(differing)})")
-        done.append(Done(_named(consumer), Did.KEPT if existing else Did.PENDING))
+            different.append(f"{consumer.label} ({', '.join(differing)})")
+        done.append(Done(consumer.label, Did.KEPT if existing else Did.PENDING))
     if different:
         raise ProvisionError(_CHANGES_REFUSED.format(things="; ".join(different)))
     return done
@@ -148,7 +147,7 @@ async def check(js: JetStreamContext, service: Principal) -> list[Fault]:
         faults += await _look(f"stream {name}", js.stream_info(name), declared[name], _COMPARED)
     for consumer in consumers_of(service):
         faults += await _look(
-            _named(consumer),
+            consumer.label,
             js.consumer_info(consumer.stream, consumer.name),
             consumer_config(consumer),
             _COMPARED_CONSUMER,
@@ -175,7 +174,7 @@ async def _provision_consumer(js: JetStreamContext, consumer: Consumer) -> Did:
     if found is not None and not differs(wanted, found, _COMPARED_CONSUMER):
         return Did.KEPT
     # Creating an existing consumer changes it, where that is allowed; its place in the stream stays.
-    await _try(_named(consumer), js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
+    await _try(consumer.label, js.add_consumer(consumer.stream, wanted), _OTHER_VERSION)
     return Did.MADE if found is None else Did.CHANGED
 
 
@@ -191,10 +190,8 @@ async def _create_stream(js: JetStreamContext, wanted: StreamConfig) -> None:
         try:
             await js.add_stream(wanted)
         except APIError as error:
-            if error.err_code in _NOT_YET:
-                raise
             if pause is None or _STORE_FAILED not in (error.description or ""):
-                raise _refused(f"stream {wanted.name}", error, "make room for it, or raise its limits") from error
+                _refuse(f"stream {wanted.name}", error, "make room for it, or raise its limits")
             await asyncio.sleep(pause)
         else:
             return
@@ -208,21 +205,17 @@ async def _consumer_found(js: JetStreamContext, consumer: Consumer) -> ConsumerC
     return found
 
 
-def _named(consumer: Consumer) -> str:
-    return f"consumer {consumer.name} on {consumer.stream}"
-
-
 async def _try(thing: str, call: Awaitable[Any], remedy: str) -> None:
     try:
         await call
     except APIError as error:
-        if error.err_code in _NOT_YET:
-            raise
-        raise _refused(thing, error, remedy) from error
+        _refuse(thing, error, remedy)
 
 
-def _refused(thing: str, error: APIError, remedy: str) -> ProvisionError:
-    return ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}")
+def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
+    if error.err_code in _NOT_YET:
+        raise error
+    raise ProvisionError(f"{thing}: the broker refuses what is declared ({error.description}); {remedy}") from error
 
 
 async def _look(thing: str, ask: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[Fault]:

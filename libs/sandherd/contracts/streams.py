@@ -52,6 +52,11 @@ class Consumer:
     ack_wait: float = 10.0
     max_ack_pending: int = 100_000  # what a flood brought is handed back to come later, unacknowledged meanwhile
 
+    @property
+    def label(self) -> str:
+        """The name with its stream, for people."""
+        return f"consumer {self.name} on {self.stream}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:

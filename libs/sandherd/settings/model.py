@@ -150,6 +150,9 @@ class Settings(NetworkSettings, DockerSettings, DaytonaSettings, KubernetesSetti
     """How many approvals of one sandbox may wait for an answer; further ones are denied at once."""
     project_messages: Annotated[int, Env("SANDHERD_PROJECT_MESSAGES"), Field(ge=1)] = 2000
     """How many messages may wait for the sandboxes of one project; further ones are rejected."""
+    project_records_mb: Annotated[int, Env("SANDHERD_PROJECT_RECORDS_MB"), Field(ge=1)] = 128
+    """How many MiB the stored tasks of one project may take, and the same for its sandboxes; further ones are rejected.
+    """
     max_age: Annotated[Positive, Env("SANDHERD_MAX_AGE")] = 43_200
     """The greatest age of a sandbox."""
     check_interval: Annotated[Positive, Env("SANDHERD_CHECK_INTERVAL")] = 5

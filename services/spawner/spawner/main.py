@@ -33,6 +33,7 @@ from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
 from spawner.reachable import reach
+from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
 from spawner.resolving import Menu
 from spawner.runtimes.choosing import open_runtimes
@@ -147,13 +148,19 @@ class Spawner:
 
     def _open_for_questions(self, core: Core) -> None:
         bus, live, menu = self._service.bus, core.live, core.menu
-        sealing = private_key(self._keys.worker.seed)
+        sealing, records_mb = private_key(self._keys.worker.seed), self._settings.project_records_mb
         self._parts = make_parts(
             read=live.read,
             commands=Commands(
-                TaskCommands(bus, live, menu, sealing),
+                TaskCommands(bus, live, menu, sealing, Quota.of("tasks", records_mb)),
                 SandboxCommands(
-                    bus, live, runtimes=core.runtimes, menu=menu, admission=core.admission, claim=core.pool.claim
+                    bus,
+                    live,
+                    runtimes=core.runtimes,
+                    menu=menu,
+                    admission=core.admission,
+                    claim=core.pool.claim,
+                    quota=Quota.of("sandboxes", records_mb),
                 ),
                 sealing,
             ),

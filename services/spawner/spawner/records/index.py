@@ -1,6 +1,7 @@
 """What is in a bucket, in memory: for questions about all of it, and for being told when something changes."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
@@ -34,6 +35,7 @@ class Index(Generic[RecordT, ViewT]):
         self._known: dict[str, Known[ViewT]] = {}
         self._listeners: list[Callable[[str, ViewT], None]] = []
         self._mourners: list[Callable[[str], None]] = []
+        self._sizes: Counter[str] = Counter()
         self._seen = 0
         self._moved = asyncio.Event()
         self._behind: int | None = None
@@ -63,6 +65,14 @@ class Index(Generic[RecordT, ViewT]):
         """Every record's view."""
         return (known.view for known in list(self._known.values()))
 
+    def size_of(self, project: str) -> int:
+        """The bytes of all records of a project."""
+        return self._sizes[project]
+
+    def size(self) -> int:
+        """The bytes of all records."""
+        return self._sizes.total()
+
     def heard(self, held: Held[RecordT]) -> None:
         """Take in a record, unless a newer state of it is known."""
         record = held.record
@@ -70,7 +80,8 @@ class Index(Generic[RecordT, ViewT]):
         if known is not None and known.revision >= held.revision:
             return
         view = self._view(record)
-        self._known[record.key] = Known(held.revision, view, bool(record.outbox), record.alias)
+        self._known[record.key] = Known(held.revision, view, bool(record.outbox), record.alias, held.size)
+        self._sizes[project_of(record.key)] += held.size - (known.size if known else 0)
         for tell in self._listeners:
             tell(record.key, view)
 
@@ -141,7 +152,8 @@ class Index(Generic[RecordT, ViewT]):
             self.forget(entry.key, revision)
             return
         try:
-            self.heard(Held(self._model.model_validate_json(entry.value or b""), revision))
+            document = entry.value or b""
+            self.heard(Held(self._model.model_validate_json(document), revision, len(document)))
         except ValidationError as error:
             # Written by a version that this one can't read: it is left alone, and said.
             _log.error("a record that can't be read", bucket=self._bucket, key=entry.key, error=str(error)[:300])
@@ -153,7 +165,7 @@ class Index(Generic[RecordT, ViewT]):
                 self._drop(key)
 
     def _drop(self, key: str) -> None:
-        del self._known[key]
+        self._sizes[project_of(key)] -= self._known.pop(key).size
         for tell in self._mourners:
             tell(key)
 
@@ -167,3 +179,8 @@ class Index(Generic[RecordT, ViewT]):
     async def _last(self, bus: Bus) -> int:
         info: Any = await bus.js.stream_info(f"KV_{self._bucket}")
         return int(info.state.last_seq)
+
+
+def project_of(key: str) -> str:
+    """The project of a record, which its key begins with."""
+    return key.partition(".")[0]

@@ -18,3 +18,5 @@ class Known(Generic[ViewT_co]):
     unsaid: bool
     alias: str = ""
     """What it is known by outside of the bucket: its name, as a rule."""
+    size: int = 0
+    """Bytes of the record as it is stored."""

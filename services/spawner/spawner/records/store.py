@@ -26,10 +26,11 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 @dataclass(frozen=True)
 class Held(Generic[RecordT]):
-    """A record as it was read or written, and the revision it has there."""
+    """A record as it was read or written, the revision it has there, and its bytes there."""
 
     record: RecordT
     revision: int
+    size: int = 0
 
 
 class Store(Generic[RecordT]):
@@ -57,7 +58,7 @@ class Store(Generic[RecordT]):
     async def load(self, key: str) -> Held[RecordT] | None:
         """The record, or None. Raises `StoreUnavailableError`."""
         held = await self.load_closed(key)
-        return held and Held(await self._opened(held.record), held.revision)
+        return held and Held(await self._opened(held.record), held.revision, held.size)
 
     async def keys(self) -> frozenset[str]:
         """The keys of all records. Raises `StoreUnavailableError`."""
@@ -78,7 +79,8 @@ class Store(Generic[RecordT]):
             raise StoreUnavailableError(f"{self._bucket} {key}: {error!r}") from error
         if "KV-Operation" in (found.headers or {}):  # it was removed, and left a mark
             return None
-        return Held(self._model.model_validate_json(found.data or b""), found.seq or 0)
+        document = found.data or b""
+        return Held(self._model.model_validate_json(document), found.seq or 0, len(document))
 
     async def create(self, record: RecordT) -> tuple[Held[RecordT], bool]:
         """Write a new record, unless its key is there. Returns what stands there then, and whether it is ours."""
@@ -173,7 +175,7 @@ class Store(Generic[RecordT]):
                 written = await self._kv.create(record.key, value)
             else:
                 written = await self._kv.update(record.key, value, last=revision)
-            return Held(record.model_copy(update={"sealed": stored.sealed}), written)
+            return Held(record.model_copy(update={"sealed": stored.sealed}), written, len(value))
         except nats.js.errors.KeyWrongLastSequenceError:
             return None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:

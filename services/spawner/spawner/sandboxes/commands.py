@@ -21,6 +21,7 @@ from sandherd.contracts.specs import Limits
 from sandherd.telemetry import logs
 from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live import Live
+from spawner.records.quota import Quota
 from spawner.records.store import Held
 from spawner.refusing import may_come, refusal_event
 from spawner.resolving import Menu, Refusal, project_refusal, resolve
@@ -39,8 +40,18 @@ class SandboxCommands:
     """Obeys the commands about sandboxes. What can't be done is said as `sandbox.refused`, to whoever waits for it."""
 
     def __init__(
-        self, bus: Bus, live: Live, *, runtimes: Mapping[str, Runtime], menu: Menu, admission: Admission, claim: Claim
+        self,
+        bus: Bus,
+        live: Live,
+        *,
+        runtimes: Mapping[str, Runtime],
+        menu: Menu,
+        admission: Admission,
+        claim: Claim,
+        quota: Quota,
     ) -> None:
+        """`quota` is of the bucket `sandboxes`."""
+        self._quota = quota
         self._bus = bus
         self._live = live
         self._runtimes = runtimes
@@ -79,8 +90,11 @@ class SandboxCommands:
     async def _make(self, record: SandboxRecord) -> Held[SandboxRecord] | Refusal:
         """Make it, or say why it can't be made beside those that are there."""
         # Looked at first: whoever is admitted and makes nothing keeps the others waiting.
-        if any(view.sandbox == record.sandbox for view in self._live.sandbox_index.views()):
+        index = self._live.sandbox_index
+        if any(view.sandbox == record.sandbox for view in index.views()):
             return asking.taken(record.sandbox)
+        if lacks_room := self._quota.refusal(record.project, index.size_of(record.project), index.size()):
+            return lacks_room
         async with self._admission.admit(record) as lacking:
             if lacking:
                 return Refusal(f"there is no room: {lacking}", "sandbox")

@@ -13,6 +13,7 @@ from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.lifecycle import TaskRejected
 from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live import Live
+from spawner.records.quota import Quota
 from spawner.refusing import may_come, refusal_event, unknown
 from spawner.resolving import Menu, Refusal
 from spawner.sealed_commands import retry_values
@@ -27,9 +28,10 @@ from spawner.tasks.terms import Terms, terms_of
 class TaskCommands:
     """Obeys the commands about tasks. A refusal is an event: a dead letter would be read by operators alone."""
 
-    def __init__(self, bus: Bus, live: Live, menu: Menu, sealing: PrivateKey) -> None:
-        """`sealing` opens values of secrets that clients have sealed."""
+    def __init__(self, bus: Bus, live: Live, menu: Menu, sealing: PrivateKey, quota: Quota) -> None:
+        """`sealing` opens values of secrets that clients have sealed; `quota` is of the bucket `tasks`."""
         self._sealing = sealing
+        self._quota = quota
         self._bus = bus
         self._live = live
         self._menu = menu
@@ -48,7 +50,7 @@ class TaskCommands:
                 return Dead(Problem(code=Code.UNKNOWN_TYPE, message=f"{command.type} is not about a task"))
 
     async def _submit(self, command: Envelope[Any], submit: SubmitTask, delivery: Delivery) -> Outcome:
-        terms = terms_of(command.project, submit, self._menu)
+        terms = self._lacks_room(command.project) or terms_of(command.project, submit, self._menu)
         if isinstance(terms, Refusal):
             return await self._reject_new(command, submit, terms, delivery)
         if submit.spec.resume is not None:
@@ -64,6 +66,10 @@ class TaskCommands:
             if kept:
                 return kept
         return await self._take(command, submit, terms, delivery)
+
+    def _lacks_room(self, project: str) -> Refusal | None:
+        index = self._live.task_index
+        return self._quota.refusal(project, index.size_of(project), index.size())
 
     async def _take(self, command: Envelope[Any], submit: SubmitTask, terms: Terms, delivery: Delivery) -> Outcome:
         record = of_task.submitted(command, delivery.at, new_traceparent(), terms)

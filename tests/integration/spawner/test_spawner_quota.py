@@ -1,0 +1,64 @@
+"""A project that fills the buckets which all projects share, and what becomes of the others."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from sandherd.bus.service import Service
+from sandherd.contracts.commands import SubmitTask
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.integration.spawner.conftest import eventually
+
+Make = Callable[..., Service]
+LARGE: dict[str, Any] = {
+    "files": {"large": "x" * 120_000},
+    "env": {f"LARGE_{number}": "x" * 32_000 for number in range(3)},
+}
+MOST = 5
+"""Number of records of this size that reach one MiB."""
+
+
+async def test_a_project_can_not_fill_the_tasks_of_all(spawner: Make, person: Any, herd: Broker) -> None:
+    """Beyond its share its tasks are rejected; those that it has go on, and another project's are taken."""
+    async with spawner(project_records_mb=1, max_sandboxes=1).running():
+        tasks = [await _decided(person, await person.submit(["true"], **LARGE)) for _ in range(MOST + 2)]
+        rejected = [task for task in tasks if person.types(task) == ["task.rejected"]]
+        assert rejected == tasks[MOST:]
+        said = person.said(rejected[0], "task.rejected")
+        assert (said["field"], "SANDHERD_PROJECT_RECORDS_MB" in said["reason"]) == ("project", True)
+        await _taken_for("p2", herd, person)
+        for task in tasks[:MOST]:
+            assert (await person.ended(task)).state == "completed"
+
+
+async def test_a_project_can_not_fill_the_sandboxes_of_all(spawner: Make, person: Any) -> None:
+    """The same for sandboxes without a task, of which a project has had many one after the other."""
+    async with spawner(project_records_mb=1, max_sandboxes=MOST + 2).running():
+        sandboxes = [await _decided(person, await person.create(**LARGE)) for _ in range(MOST + 2)]
+        refused = [sandbox for sandbox in sandboxes if "sandbox.refused" in person.types(sandbox)]
+        assert len(refused) == 2
+        assert "SANDHERD_PROJECT_RECORDS_MB" in person.said(refused[0], "sandbox.refused")["reason"]
+
+
+async def _taken_for(project: str, herd: Broker, person: Any) -> None:
+    """A task of another project is submitted and taken."""
+    command = wrap(
+        SubmitTask(task="theirs", spec=person.spec(["true"])), SubmitTask.type, source="/sandherd/client/other",
+        sequence=1, project=project, subject="theirs", time=datetime.now(UTC),
+    )  # fmt: skip
+    async with herd.bus(Principal.CLIENT, project=project) as bus:
+        await bus.publish_command(command)
+
+        async def is_there() -> bool:
+            return bool((await bus.ask(LiveTasks(task="theirs"), project)).tasks)
+
+        await eventually(is_there)
+
+
+async def _decided(person: Any, entity: str) -> str:
+    """The same name, once it is taken or refused: records that are made at the same time do not see each other."""
+    await eventually(lambda: person.types(entity))
+    return entity
