@@ -53,6 +53,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject, request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
+from spawner.runtimes.opening import Options, open_runtime
 from tests.models.ports import endpoints
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -316,8 +317,9 @@ def started(context: Context) -> Callable[..., Any]:
 
 @pytest.fixture
 async def line(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Context]:
-    """Spawner, event-ingest and message-relay at work."""
+    """Spawner, event-ingest and message-relay at work; the sandboxes that a test leaves are ended."""
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(end_sandboxes, tmp_path)
         for principal, compose in (
             (Principal.EVENT_INGEST, compose_ingest),
             (Principal.SPAWNER, compose_spawner),
@@ -329,6 +331,14 @@ async def line(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Con
         yield Context(
             nats_url=herd.url, credentials=herd.credentials(Principal.CLIENT), project="default", home=tmp_path
         )
+
+
+async def end_sandboxes(home: Path) -> None:
+    """End what a spawner with this home has left: a spawner that ends leaves its sandboxes to the next."""
+    runtime = await open_runtime(Options(root=home / "sandboxes", aside=home / "kept", isolation="none"))
+    for seen in await runtime.find_all():
+        await runtime.remove(seen.unit)
+    await runtime.close()
 
 
 @pytest.fixture
