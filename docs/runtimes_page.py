@@ -143,6 +143,9 @@ and `nodev`, and a new session keyring. What it runs sees itself as uid 1000. On
 | root | a host uid and gid of their own | uid, namespaces, seccomp, Landlock |
 | another user | that user | namespaces, seccomp, Landlock |
 
+`sandherd runtimes` shows which it is as `HOST UID` (`own`, `spawner`; `root` only with weak isolation), and `sandherd
+doctor` as `sandbox host uid`.
+
 The host uids come from `SANDHERD_SANDBOX_UID_FIRST` and `SANDHERD_SANDBOX_UID_COUNT`. The spawner checks at its start
 that the range exists here (`/proc/self/uid_map`) and has nothing of `/etc/passwd`, `/etc/group`, `/etc/subuid` and
 `/etc/subgid`. Reservations are files in `/run/sandherd/uids`, one for each uid, so that no two sandboxes of this host

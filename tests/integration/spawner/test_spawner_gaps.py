@@ -1,8 +1,10 @@
 """What a host can not provide: sandboxes are refused, or started with a warning, and people see what is missing."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +27,7 @@ from tests.integration.spawner.played import access_room
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 PlanFor = Callable[..., SandboxPlan]
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only a spawner that is root has host uids to give away")
 SLEEP = "import signal; signal.pause()"
 NO_NAMESPACE = "bwrap: No permissions to create new namespace"
 NO_NETWORK = "bwrap: Creating new namespace failed: No space left on device"
@@ -65,6 +68,46 @@ async def test_weak_isolation_is_shown_to_people(
         assert f"process: {gap}" in " ".join(text.split()), text
         assert any(gap in check.found for check in checks), checks
     assert {(check.name, check.state) for check in checks} == {("runtime process", State.WORTH_A_LOOK)}
+    assert found_uid(text) == ("spawner" if os.getuid() else "root")
+
+
+@as_root
+async def test_a_host_uid_of_its_own_is_stated(
+    open_process: Open, herd: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A root spawner's: in the table, and no gap says otherwise."""
+    runtime = await open_process(SLEEP)
+    assert not any("uid" in gap for gap in runtime.capabilities.gaps)
+    text, _ = await shown(herd, runtime, capsys)
+    assert found_uid(text) == "own"
+
+
+@as_root
+async def test_a_range_that_is_taken_leaves_the_host_s_root_and_says_so(
+    open_process: Open, herd: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With SANDHERD_ISOLATION=weak, which starts them all the same: what a fault would expose is stated, too."""
+    runtime = await open_process(SLEEP, "weak", uids=(0, 10))
+    assert runtime.walls is not None
+    text, checks = await shown(herd, runtime, capsys)
+    assert found_uid(text) == "root"
+    assert any("a fault in one of these exposes the whole host" in check.found for check in checks), checks
+
+
+async def test_the_uid_of_an_ordinary_user_is_stated(
+    open_process: Open, herd: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A spawner that is not root: sandboxes share its uid, what that exposes, and what would change it."""
+    told = await as_ordinary_user("runtime.capabilities.host_uid, *runtime.capabilities.gaps, sep='\\n'", tmp_path)
+    whose, *lacking = told.splitlines()
+    assert (whose, bool(lacking)) == ("spawner", True), told
+    runtime = await open_process(SLEEP, "none")
+    runtime.capabilities = replace(runtime.capabilities, host_uid=whose, gaps=tuple(lacking))
+    text, checks = await shown(herd, runtime, capsys)
+    assert found_uid(text) == "spawner"
+    for words in ("exposes that user's files and processes", "subordinate uids (/etc/subuid) are not used"):
+        assert words in " ".join(text.split()), text
+        assert any(words in check.found for check in checks), checks
 
 
 async def test_without_network_namespaces_none_is_started_unless_told_to(
@@ -92,6 +135,29 @@ async def test_without_network_namespaces_none_is_started_unless_told_to(
     text, checks = await shown(herd, shared, capsys)
     assert network_trial.SHARED in " ".join(text.split())
     assert any(check.found == network_trial.SHARED for check in checks)
+
+
+async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:
+    """What an ordinary user's spawner prints of its `runtime`. `before`: a shell's words, run with all capabilities."""
+    opening = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom spawner.runtimes.opening import Options, open_runtime\n"
+        "async def main(root):\n"
+        "    runtime = await open_runtime(Options(root=root / 's', aside=root / 'k', use_groups=False))\n"
+        f"    print('found:', {what})\n    await runtime.close()\n"
+        "asyncio.run(main(Path(sys.argv[1])))\n"
+    )
+    line = f'{before} exec setpriv --inh-caps=-all --ambient-caps=-all "$@"'
+    user = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c", line, "sh"]
+    process = await asyncio.create_subprocess_exec(
+        *user, sys.executable, "-c", opening, str(root), stdout=asyncio.subprocess.PIPE
+    )
+    return (await process.communicate())[0].decode().partition("found:")[2].strip()
+
+
+def found_uid(text: str) -> str:
+    """What the column of `sandherd runtimes` holds for the first runtime."""
+    heading, row, *_ = text.splitlines()
+    return row[heading.index("HOST UID") :].split()[0]
 
 
 UNSUPPORTED = """
@@ -133,18 +199,7 @@ async def test_a_forwarder_that_fails_is_named(
 @pytest.mark.long
 async def test_a_kernel_that_refuses_network_namespaces_is_named(tmp_path: Path) -> None:
     """An ordinary user's spawner, with `user.max_net_namespaces=0`, which is set for a user namespace of the test's."""
-    opening = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom spawner.runtimes.opening import Options, open_runtime\n"
-        "async def main(root):\n"
-        "    runtime = await open_runtime(Options(root=root / 's', aside=root / 'k', use_groups=False))\n"
-        "    print(runtime.refusal)\n    await runtime.close()\n"
-        "asyncio.run(main(Path(sys.argv[1])))\n"
-    )
-    limit = 'echo 0 >/proc/sys/user/max_net_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all "$@"'
-    user = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c", limit, "sh"]
-    process = await asyncio.create_subprocess_exec(
-        *user, sys.executable, "-c", opening, str(tmp_path), stdout=asyncio.subprocess.PIPE
-    )
-    text = (await process.communicate())[0].decode()
+    limit = "echo 0 >/proc/sys/user/max_net_namespaces &&"
+    text = await as_ordinary_user("runtime.refusal", tmp_path, limit)
     assert "max_*_namespaces" in text, text
     assert "SANDHERD_SANDBOX_NETWORK=host" in text, text

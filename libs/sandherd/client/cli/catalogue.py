@@ -14,6 +14,7 @@ RUNTIMES = (
     "RUNTIME",
     "DEFAULT",
     "ISOLATION",
+    "HOST UID",
     "PAUSES",
     "MEMORY",
     "CORES",
@@ -71,7 +72,9 @@ def print_catalogue(found: Catalogue) -> None:
 
 def _row(one: RuntimeView) -> list[object]:
     held = [one.memory, one.cores, one.processes, one.disk or None]
-    return [one.runtime, one.default, one.isolation, one.can_pause, *held, one.ports, one.network or None, one.limit]
+    kept_apart = [one.isolation, one.host_uid or None]
+    reached = [one.ports, one.network or None]
+    return [one.runtime, one.default, *kept_apart, one.can_pause, *held, *reached, one.limit]
 
 
 def _network(profile: Profile) -> str | None:

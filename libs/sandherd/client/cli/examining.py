@@ -14,6 +14,7 @@ from sandherd.bus.health import REMARK
 from sandherd.bus.identity import Bearer
 from sandherd.client.cli.auditing import audit_faults
 from sandherd.client.cli.checks import Check, State
+from sandherd.client.cli.host_uids import judge_host_uids
 from sandherd.client.cli.process_exits import check_exits
 from sandherd.client.cli.services import MOST_SKEW, Told, ask_all, judge
 from sandherd.client.context import Context, holder
@@ -198,7 +199,7 @@ async def _spawner(herd: Herd) -> Check:
 async def _runtimes(herd: Herd) -> list[Check]:
     try:
         runtimes = (await herd.catalogue()).runtimes
-        return judge_isolation(runtimes) + judge_disk_limits(runtimes)
+        return judge_host_uids(runtimes) + judge_isolation(runtimes) + judge_disk_limits(runtimes)
     except HerdError:
         return []  # "live state" says why the spawner does not answer
 

@@ -39,6 +39,7 @@ def _view(runtime: Runtime, menu: Menu, settings: Settings) -> RuntimeView:
         disk=can.disk,
         ports=can.ports,
         network=can.network,
+        host_uid=can.host_uid,
         limit=settings.runtime_limits.get(runtime.name),
         gaps=list(can.gaps),
     )

@@ -35,12 +35,10 @@ NOT_HELD: Final = "none"
 class RuntimeFault(StrEnum):
     """What can go wrong at a runtime. A closed set: decisions are made by it, never by words in a text."""
 
-    REFUSED = ErrorType.RUNTIME_REFUSED
-    """It will never make this sandbox as asked, or can't do such a thing at all."""
+    REFUSED = ErrorType.RUNTIME_REFUSED  # it will never make this sandbox as asked, or can't do such a thing at all
     UNAVAILABLE = ErrorType.RUNTIME_UNAVAILABLE
     """It can't at this moment, or has not answered: it may have done it. The same may be asked again."""
-    QUOTA = ErrorType.RUNTIME_QUOTA
-    """There is no room for it now."""
+    QUOTA = ErrorType.RUNTIME_QUOTA  # there is no room for it now
     LOST = ErrorType.SANDBOX_LOST
     """It has no such sandbox."""
 
@@ -173,6 +171,8 @@ class Capabilities:
     """What sandboxes are not protected from here though other hosts could do it, each with what would change that."""
     network: str = ""
     """What sandboxes reach (`contracts.network.NetworkMode`); nothing: whoever makes them decides."""
+    host_uid: str = ""
+    """Under whose uid of the host sandboxes run: `own`, `spawner` or `root`; empty where that is not known."""
 
 
 class Runtime(Protocol):

@@ -12,17 +12,27 @@ _VERSION_FLAG: Final = 1
 _SCOPES: Final = 6
 """The first Landlock ABI that keeps signals in (Linux 6.12)."""
 
+_SHARED: Final = {
+    "root": "sandboxes run under the host's root in a user namespace, separated by namespaces, seccomp and Landlock "
+    "alone: a fault in one of these exposes the whole host, and they can change modes of its device nodes",
+    "spawner": "sandboxes run under the spawner's own uid, separated by namespaces, seccomp and Landlock alone: a "
+    "fault in one of these exposes that user's files and processes, the spawner's and other sandboxes' among them, and "
+    "what the kernel limits for each uid, as inotify instances, is shared with that user; subordinate uids "
+    "(/etc/subuid) are not used: a spawner that is root gives each sandbox a host uid of its own",
+}
+"""What follows from a host uid that is not a sandbox's own."""
+
+
+def host_uid(walls: Walls | None) -> str:
+    """Under whose uid of this host sandboxes run: `own` (each has one), `spawner`, or `root`."""
+    if walls and walls.users:
+        return "own"
+    return "root" if os.getuid() == 0 else "spawner"
+
 
 def of(walls: Walls) -> tuple[str, ...]:
     """What is missing although sandboxes are isolated."""
-    found = []
-    if walls.users is None and os.getuid() == 0:
-        found.append("sandboxes run under the host's root in a user namespace")
-    elif walls.users is None:
-        found.append(
-            "sandboxes run under the spawner's own uid, separated by namespaces, seccomp and Landlock: "
-            "a spawner that is root gives each a host uid of its own"
-        )
+    found = [_SHARED[shared]] if (shared := host_uid(walls)) in _SHARED else []
     if landlock_version() < _SCOPES:
         found.append("an agent can end its own worker: Linux 6.12 with Landlock prevents that")
     return tuple(found)

@@ -92,6 +92,7 @@ async def open_runtime(options: Options) -> ProcessRuntime:
             can_prepare=True,
             gaps=isolated.gaps,
             network=options.networks.mode if walls else "host",
+            host_uid=gaps.host_uid(walls),
         ),
         toolchains=options.toolchains,
         refusal=isolated.refusal,
