@@ -109,7 +109,7 @@ def _processing(request_type: str, handle: Answerer) -> Process:
 
 async def _reply(request_type: str, handle: Answerer, body: bytes, names: Mapping[str, str]) -> Reply[Any]:
     try:
-        asked = _asked(request_type, body, names)
+        asked = read_request(request_type, body, names)
         with traces.span(spans.ANSWER, values={spans.TYPE: request_type}):
             return Reply[Any](ok=await handle(asked))
     except ContractError as error:
@@ -119,7 +119,7 @@ async def _reply(request_type: str, handle: Answerer, body: bytes, names: Mappin
         return Reply[Any](error=_internal(error))
 
 
-def _asked(request_type: str, body: bytes, names: Mapping[str, str]) -> Asked[Any]:
+def read_request(request_type: str, body: bytes, names: Mapping[str, str]) -> Asked[Any]:
     """The question, read as strictly as its schema says. Raises `ContractError`, for the asker's faults only."""
     try:
         for field, name in names.items():

@@ -19,7 +19,8 @@ ToolName = Annotated[str, StringConstraints(min_length=1, max_length=200, patter
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x20\x7f]*$")]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[^\x00-\x20\x7f]*$")]
 Argv = Annotated[list[Argument], Field(max_length=256)]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,127}$")]
+ENV_NAME_PATTERN: Final = r"^[A-Z_][A-Z0-9_]{0,127}$"
+EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME_PATTERN)]
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 Verdict = Literal["allow", "ask", "deny"]

@@ -31,7 +31,8 @@ _DAY: Final = 86_400
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/\x00][^\x00]*$")]
 
 
-Image = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$")]
+IMAGE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$"
+Image = Annotated[str, StringConstraints(pattern=IMAGE_PATTERN)]
 """The name of an image or a snapshot, with a tag or a digest."""
 
 

@@ -50,9 +50,9 @@ def sandbox(state: SandboxState = SandboxState.RUNNING, of: str = "task-1") -> S
     )
 
 
-def artifact(project: str = "p1", of: str = "sbx-1") -> ArtifactRef:
-    subject = ARTIFACT.fill(project=project, sandbox=of, artifact="art-1")
-    return ArtifactRef(artifact="art-1", subject=subject, size=1, sha256="0" * 64, chunks=1)
+def artifact(project: str = "p1", of: str = "sbx-1", name: str = "art-1", named: str = "art-1") -> ArtifactRef:
+    subject = f"{ARTIFACT.fill(project=project, sandbox=of, artifact='x').removesuffix('x')}{named}"
+    return ArtifactRef(artifact=name, subject=subject, size=1, sha256="0" * 64, chunks=1)
 
 
 def resume(**over: Any) -> Resume:
@@ -95,9 +95,12 @@ def test_an_agent_that_takes_messages_is_at_work(linger: int, state: SandboxStat
 
 @pytest.mark.parametrize("part", ["transcript", "work"])
 @pytest.mark.parametrize("fork", [False, True])
-@pytest.mark.parametrize("lies", [artifact(project="p2"), artifact(of="sbx-2")])
+@pytest.mark.parametrize("lies", [
+    artifact(project="p2"), artifact(of="sbx-2"), artifact(name="art-2"), artifact(named="*"), artifact(named=">"),
+    *(artifact(name=name, named=name) for name in ("*", ">", "a.b", "../x", "", "a\n", "a\0", "A", "a" * 64)),
+])  # fmt: skip
 def test_what_is_anothers_is_refused(part: str, fork: bool, lies: ArtifactRef) -> None:
-    """Of another project or another sandbox than the one that is named, whatever the client says."""
+    """Of another project or sandbox than the one that is named, or by a name that is none, whatever the client says."""
     refused = refusal("p1", resume(**{part: lies}, fork=fork), None, None)
     assert refused is not None
     assert refused.field == "spec.resume"

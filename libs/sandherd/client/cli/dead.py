@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 app = group("Dead letters, for operators: list, show, requeue.", "sandherd dead list")
 HEADER = ("NUMBER", "PROJECT", "SERVICE", "REASON", "SUBJECT", "BYTES", "SINCE", "WHY")
+
+
+def _safe_service(name: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return None if name is None else checked_name(name, "service")
+
+
+Service = Annotated[
+    str | None, typer.Option("--service", metavar="NAME", help="Only of this service.", callback=_safe_service)
+]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="Its number, as `dead list` shows it.", min=1)]
 
 
@@ -21,7 +32,7 @@ Number = Annotated[int, typer.Argument(metavar="NUMBER", help="Its number, as `d
 def list_dead(
     ctx: typer.Context,
     *,
-    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only of this service.")] = None,
+    service: Service = None,
     limit: Limit = 100,
     cursor: Cursor = None,
     project: Project = None,

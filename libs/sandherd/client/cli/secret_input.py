@@ -1,14 +1,12 @@
 """Values of secrets on their way in: from the environment, standard input, a file or a prompt; never from arguments."""
 
 import asyncio
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from getpass import getpass
 from pathlib import Path
 
-from sandherd.client.cli.spec import variables
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
@@ -19,14 +17,13 @@ from sandherd.contracts.states import TaskState
 _RETRIED = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 
 
-async def retry_with_secrets(herd: Herd, task: str, secret_env: Sequence[str]) -> TaskView:
+async def retry_with_secrets(herd: Herd, task: str, given: Mapping[str, str]) -> TaskView:
     """Retry a task, with values of those secrets that are not stored any more. Raises `HerdError`."""
-    given = variables(secret_env, os.environ)
-    view = await herd.task(task)
+    secrets, view = dict(given), await herd.task(task)
     for name in lacking(view, datetime.now(UTC)):
-        if name not in given:
-            given[name] = await _prompted(task, name)
-    return await herd.retry(task, secrets=given)
+        if name not in secrets:
+            secrets[name] = await _prompted(task, name)
+    return await herd.retry(task, secrets=secrets)
 
 
 def lacking(view: TaskView, now: datetime) -> list[str]:

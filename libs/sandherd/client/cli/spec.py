@@ -1,16 +1,20 @@
 """A task as a command line says it."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sandherd.client.cli.durations import at, seconds
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.harnesses import ENV_NAME_PATTERN
+
+_VARIABLE: Final = re.compile(ENV_NAME_PATTERN)
 
 
 def spec(  # noqa: PLR0913  # one parameter per option
@@ -54,10 +58,11 @@ def spec(  # noqa: PLR0913  # one parameter per option
 
 
 def variables(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """`K=V` as it is, and `K` with the value it has here. Raises `HerdError` for a `K` that has none."""
+    """`K=V` as it is, and `K` with the value it has here. Raises `HerdError` for a `K` that has none, or is none."""
     found = {}
     for item in given:
         name, equals, value = item.partition("=")
+        _check_variable(name)
         if not equals and name not in environ:
             raise HerdError.of(
                 Code.INVALID_FIELD,
@@ -67,6 +72,16 @@ def variables(given: Sequence[str], environ: Mapping[str, str]) -> dict[str, str
             )
         found[name] = value if equals else environ[name]
     return found
+
+
+def _check_variable(name: str) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise HerdError.of(
+            Code.INVALID_FIELD,
+            f"{name[:60]!r} is no name of a variable",
+            field="env",
+            remedy="use 1 to 128 capital letters, digits or underscores, and no digit at first",
+        )
 
 
 def references(given: Sequence[str]) -> dict[str, str]:

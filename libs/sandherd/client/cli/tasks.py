@@ -1,5 +1,6 @@
 """`sandherd tasks`: list, get, submit, cancel, retry."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,10 +120,12 @@ def retry_task(
     """
     from sandherd.client.cli.changing import changed
     from sandherd.client.cli.secret_input import retry_with_secrets
+    from sandherd.client.cli.spec import variables
 
+    given = variables(secret_env or [], os.environ)
     return changed(
         ctx,
-        lambda herd: retry_with_secrets(herd, task, secret_env or []),
+        lambda herd: retry_with_secrets(herd, task, given),
         lambda view: f"{task} is {view.state} again, attempt {view.attempt} of {view.max_attempts}",
         project=project,
         output=output,

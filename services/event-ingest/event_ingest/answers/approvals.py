@@ -8,6 +8,7 @@ from pydantic_core import to_json
 
 from event_ingest.answers.cursors import read_cursor, write_cursor
 from event_ingest.answers.paging import Conditions, bounded, cut, scope
+from event_ingest.answers.searched import check_searched
 from event_ingest.database import Connection
 from sandherd.contracts.requests import ApprovalList, ApprovalView, AskApprovals
 from sandherd.contracts.states import ApprovalState
@@ -28,7 +29,8 @@ where a.requested_at is not null
 
 
 async def answer_approvals(connection: Connection, question: AskApprovals, project: str, budget: int) -> ApprovalList:
-    """Approvals, newest first. Raises `ContractError` for a cursor that means nothing."""
+    """Approvals, newest first. Raises `ContractError` for an id or a cursor that means nothing."""
+    check_searched(question.approval_id, "approval_id")
     conditions = _conditions(question, project)
     statement = bounded(f"{_APPROVALS}{conditions}", _ORDER, "$1", "$2")
     rows = await connection.fetch(statement, question.limit, budget, *conditions.values)

@@ -14,6 +14,7 @@ from event_ingest.answers.history import (
     projects_with_events,
 )
 from event_ingest.answers.paging import scope
+from event_ingest.answers.searched import check_searched
 from event_ingest.database import Connection
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import AskEvents, EventList
@@ -53,6 +54,7 @@ async def nothing_newer(connection: Connection, question: AskEvents, project: st
 
 
 def _check(question: AskEvents) -> None:
+    check_searched(question.source, "source")
     for place, wanted in enumerate(question.types):
         if not _TYPE.fullmatch(wanted):
             raise ContractError(

@@ -8,6 +8,7 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSaved
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
+from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.offers import KeptSession
 from sandherd.contracts.reading import read_event
 from sandherd.contracts.states import TaskState
@@ -128,9 +129,11 @@ def lies_with(artifact: ArtifactRef, sandbox: SandboxRecord) -> bool:
 
 
 def lies_under(artifact: ArtifactRef, project: str, sandbox: str) -> bool:
-    """Whether a reference is to something under this sandbox's subjects."""
-    named = ARTIFACT.match(artifact.subject)
-    return named is not None and (named["project"], named["sandbox"]) == (project, sandbox)
+    """Whether a reference is to something under this sandbox's subjects, by a name that may stand there."""
+    try:
+        return artifact.subject == ARTIFACT.fill(project=project, sandbox=sandbox, artifact=artifact.artifact)
+    except UnsafeNameError:
+        return False
 
 
 def lateness(event: Envelope[EventData], sandbox: SandboxRecord, task: TaskRecord) -> str | None:

@@ -1,0 +1,169 @@
+"""Every name that a command is given, on whatever option: refused before anything is connected, sent or written."""
+
+import socket
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer.main
+
+from sandherd.client.cli.app import app
+from sandherd.client.cli.leaving import MISUSED, status_of
+from tests.unit.contracts.hostile_names import HOSTILE_NAMES
+
+FREE: Final = {
+    "approvals grant --by": "a person's name, for people",
+    "approvals deny --by": "the same",
+    "approvals grant APPROVAL": "an agent chooses it freely; its digest stands for it",
+    "approvals deny APPROVAL": "the same",
+    "run TASK": "the text of a task",
+    "run --image": "has more characters; whether there is such an image its runtime knows",
+    "sandboxes create --image": "the same",
+    "image build -t": "an image, in the words of docker",
+    "image context --libc": "one of two",
+    "image context --machine": "one of two",
+}
+NAMES: Final = {"NAME", "SANDBOX", "[SANDBOX]", "TASK", "SANDBOX|TASK", "SANDBOX[:PATH]", "SRC", "DST", "EXC",
+    "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…"}  # fmt: skip
+OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "-- COMMAND…", "PORT",
+    "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
+    "DOLLARS", "new|all|SEQ"}  # fmt: skip
+"""What is no name: numbers, texts, and what names something on the machine of whoever types it."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a command, as it is typed."""
+
+    command: tuple[str, ...]
+    said: Any
+
+    @property
+    def shown(self) -> str:
+        typed = self.said.metavar if self.is_argument else self.said.opts[-1]
+        return f"{' '.join(self.command)} {typed}"
+
+    @property
+    def is_argument(self) -> bool:
+        return not self.said.opts[0].startswith("-")
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+    for name, one in (inner or {}).items():
+        yield from leaves(one, (*path, name))
+
+
+LEAVES: Final = dict(leaves(typer.main.get_command(app)))
+PARAMETERS: Final = [Parameter(path, said) for path, command in LEAVES.items() for said in command.params]
+TESTED: Final = [one for one in PARAMETERS if one.said.metavar in NAMES and one.shown not in FREE]
+
+GIVEN: Final = {"SANDBOX": "sbx-1", "SANDBOX|TASK": "sbx-1", "TASK": "task-1", "NAME": "name-1", "APPROVAL": "a1",
+    "TEXT": "hello", "NUMBER": "1", "TIME": "5m", "SANDBOX[:PATH]": "sbx-1", "KIND…": "claude", "IMAGE": "python:3.12",
+    "SRC": "here", "DST": "sbx-1:there", "DIR": "folder", "FILE": "tasks.yaml"}  # fmt: skip
+MORE: Final = {
+    ("run",): ["--", "true"],
+    ("exec",): ["--", "true"],
+    ("secrets", "set"): ["--file", "tasks.yaml"],
+    ("credentials", "create"): ["--role", "client", "--file", "new.creds"],
+    ("identity", "init"): [],
+}
+AROUND: Final = {"SRC": "{}:x", "DST": "{}:x", "SANDBOX[:PATH]": "{}:x", "K=V": "{}=1", "VARIABLE[=NAME]": "A={}"}
+"""Where the name stands in what is typed."""
+STORED: Final = {"secrets set NAME", "secrets delete NAME", "run --secret", "sandboxes create --secret"}
+"""Names of stored secrets, which may have capital letters and underscores."""
+HARMFUL: Final = {"", "*", ">", "a.b", "../x", "a\n", "a\0", "a\u2028b", "a\u202eb", "A", "a b", "-a", "a" * 64}
+"""Names that every parameter is given; of the others each tenth, from another one on for each parameter."""
+STORED_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
+VARIABLE_CHARACTERS: Final = frozenset(string.ascii_uppercase + "_")
+
+
+@pytest.fixture
+def broker() -> Iterator[socket.socket]:
+    """Where the broker would be; nobody answers, and whoever connects is seen."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        yield listening
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: socket.socket) -> None:
+    """A folder with what the commands are given, and no stack."""
+    for name in ("SANDHERD_CREDENTIALS", "SANDHERD_PROJECT", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SANDHERD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NATS_URL", f"nats://127.0.0.1:{broker.getsockname()[1]}")
+    monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
+    monkeypatch.setattr("sandherd.client.cli.talking.PATIENCE", 0.0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").write_text("x")
+    (tmp_path / "tasks.yaml").write_text("tasks: [{text: x, harness: {argv: [a]}}]")
+
+
+def typed(parameter: Parameter, value: str) -> list[str]:
+    """The command with this value, and with whatever else it needs."""
+    options, arguments = [], []
+    for said in LEAVES[parameter.command].params:
+        one = Parameter(parameter.command, said)
+        given = value if said is parameter.said else GIVEN.get(said.metavar or "") if said.required else None
+        if said.metavar == "DST" and parameter.said.metavar == "SRC":
+            given = "there"
+        if given is not None and one.is_argument:
+            arguments.append(given)
+        elif given is not None:
+            options += [said.opts[0], given]
+    return [*parameter.command, *options, *arguments, *MORE.get(parameter.command, [])]
+
+
+def is_hostile(parameter: Parameter, name: str) -> bool:
+    """Whether it may not be typed there; what may, may be for another reason."""
+    if parameter.is_argument and name in {"--", "--help"}:
+        return False  # no argument, but what the command line itself knows
+    if parameter.shown in STORED:
+        return not (set(name) <= STORED_CHARACTERS and name[:1].isalnum() and len(name) <= 64)
+    if parameter.said.metavar == "K=V":
+        return "=" not in name and not (name and set(name) <= VARIABLE_CHARACTERS)
+    if parameter.said.metavar in {"SRC", "DST", "SANDBOX[:PATH]"}:
+        return ":" not in name
+    return True
+
+
+def connections(broker: socket.socket) -> int:
+    found = 0
+    while True:
+        try:
+            broker.accept()[0].close()
+        except BlockingIOError:
+            return found
+        found += 1
+
+
+def test_every_parameter_is_a_name_or_is_known_to_be_none() -> None:
+    """A new one fails this, until somebody has decided what may be typed there."""
+    assert {one.said.metavar for one in PARAMETERS} <= NAMES | OTHERS
+    assert FREE.keys() <= {one.shown for one in PARAMETERS}
+    assert len(TESTED) > 70
+
+
+@pytest.mark.parametrize("parameter", TESTED, ids=lambda parameter: parameter.shown)
+def test_a_hostile_name_is_refused_before_anything_is_done(
+    parameter: Parameter, broker: socket.socket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As misuse, in one line; nobody is connected to, and no file is written."""
+    before = sorted(tmp_path.rglob("*"))
+    some = [*HARMFUL, *HOSTILE_NAMES[TESTED.index(parameter) % 10 :: 10]]
+    for name in (name for name in some if is_hostile(parameter, name)):
+        value = AROUND.get(parameter.said.metavar, "{}").format(name)
+        status = status_of(typed(parameter, value))
+        shown = capsys.readouterr()
+        assert status == MISUSED, f"{name!r}: {shown.err}"
+        assert shown.out == ""
+        assert shown.err.count("\n") == 1
+        assert "broker" not in shown.err
+    assert connections(broker) == 0
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,133 @@
+"""Every field that is a name, in every request and command, whatever it is called: found in the models themselves."""
+
+import json
+import string
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+
+from sandherd.bus.answering import read_request
+from sandherd.contracts.commands import COMMANDS
+from sandherd.contracts.errors import Code, ContractError, Problem
+from sandherd.contracts.harnesses import ENV_NAME_PATTERN
+from sandherd.contracts.names import SAFE_NAME_PATTERN, new_uuid
+from sandherd.contracts.reading import read_command
+from sandherd.contracts.specs import IMAGE_PATTERN, STORED_NAME_PATTERN
+from sandherd.contracts.subjects import command_subject
+from tests.unit.contracts.hostile_names import HOSTILE_NAMES
+from tests.unit.contracts.string_fields import EACH, KEY, StringField, string_fields
+
+_LETTERS: Final = frozenset(string.ascii_letters + string.digits)
+ALLOWED: Final[dict[str, frozenset[str]]] = {
+    SAFE_NAME_PATTERN: frozenset(),
+    STORED_NAME_PATTERN: _LETTERS | {*"_-"},
+    ENV_NAME_PATTERN: frozenset(string.ascii_uppercase + string.digits) | {"_"},
+    IMAGE_PATTERN: _LETTERS | {*"._/:@-"},
+}
+"""The patterns of names, and the characters that each allows beyond lower-case letters, digits and dashes."""
+LONGEST: Final = {SAFE_NAME_PATTERN: 63, STORED_NAME_PATTERN: 64, ENV_NAME_PATTERN: 128, IMAGE_PATTERN: 255}
+NO_NAMES: Final = {
+    (r"^[^\x00]*$",): "text for people, or an argument of a program",
+    (r"^[^/\x00][^\x00]*$",): "a path in the work tree, which has a rule of its own",
+    (r"^[^\x00-\x1f\x7f]*$",): "what an agent calls its tools and sessions",
+    (r"^[^\x00-\x20\x7f]*$",): "a model, or a URL",
+    (r"^[^\x00-\x1f\x7f]{1,128}$",): "what an agent calls an approval; in subjects its digest stands for it",
+    (r"^[0-9a-f]{64}$",): "a digest",
+    (r"^[A-Za-z0-9+/]+=*$",): "what is sealed",
+    (r"^U[A-Z2-7]{55}$",): "a public key",
+}
+NO_PATTERN: Final = {
+    "cursor": "checked against the question that it belongs to",
+    "approval_id": "compared with what is stored",
+    "source": "compared with what is stored",
+    "files.*": "the content of a file",
+    "types.*": "compared with the types that there are",
+    "artifact": "compared with the subject, which has to be the sandbox's own",
+    "subject": "the same",
+    "media_type": "shown, and nothing else",
+}
+"""What has no pattern, by how its name ends, and why: another test sends hostile names there to the real services."""
+FIELDS: Final = string_fields()
+NAMES: Final = [field for field in FIELDS if any(pattern in ALLOWED for pattern in field.patterns)]
+
+
+def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether no name of these patterns is meant to look like this; the rule once more, in other words."""
+    [pattern] = [pattern for pattern in patterns if pattern in ALLOWED]
+    fits = 0 < len(name) <= LONGEST[pattern] and set(name) <= ALLOWED[pattern]
+    return not fits or name[0] not in _LETTERS | ({"_"} if pattern == ENV_NAME_PATTERN else set())
+
+
+def refusal(field: StringField, name: str) -> Problem | None:
+    """Why a document with this name is refused by whoever reads it, or None."""
+    try:
+        if field.contract in COMMANDS:
+            read_command(command_subject(field.contract, "demo"), _command(field, name))
+        else:
+            read_request(field.contract, json.dumps(field.document(name)).encode(), {"project": "demo"})
+    except ContractError as error:
+        return error.problem
+    return None
+
+
+def _command(field: StringField, name: str) -> bytes:
+    envelope = {
+        "specversion": "1.0",
+        "id": str(new_uuid()),
+        "source": "/sandherd/client/x",
+        "type": field.contract,
+        "subject": "x",
+        "time": datetime.now(UTC).isoformat(),
+        "datacontenttype": "application/json",
+        "dataschema": f"urn:sandherd:v1:{field.contract}",
+        "sequence": 1,
+        "project": "demo",
+    }
+    return json.dumps(envelope | {"data": field.document(name)}).encode()
+
+
+def names_field(problem: Problem, field: StringField) -> bool:
+    """Whether the refusal says which field it is about: the steps of its path, in order."""
+    said = iter((problem.field or "").split("."))
+    return all(step in said for step in field.path if step not in {KEY, EACH})
+
+
+def test_every_string_is_a_name_or_is_known_to_be_none() -> None:
+    """A new field fails this, until somebody has decided what may stand in it."""
+    undecided = {
+        f"{field.contract} {field.name}"
+        for field in FIELDS
+        if field not in NAMES
+        and field.patterns not in NO_NAMES
+        and not (not field.patterns and any(field.name.endswith(end) for end in NO_PATTERN))
+    }
+    assert undecided == set()
+    assert len(HOSTILE_NAMES) > 100
+    assert {"sandbox", "task", "name", "exec", "service"} <= {field.path[-1] for field in NAMES}
+
+
+@pytest.mark.parametrize("field", NAMES, ids=lambda field: f"{field.contract} {field.name} {field.kind or ''}".strip())
+def test_a_hostile_name_is_refused_where_it_is_read(field: StringField) -> None:
+    """With a typed error that names the field, before anybody is given the request or the command."""
+    hostile = [name for name in HOSTILE_NAMES if is_hostile(name, field.patterns)]
+    assert len(hostile) > 50
+    for name in hostile:
+        problem = refusal(field, name)
+        assert problem is not None, f"{name!r} was taken"
+        assert problem.code is Code.INVALID_FIELD, f"{name!r}: {problem}"
+        assert names_field(problem, field), f"{name[:80]!r}: {problem}"
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=lambda name: ascii(name)[:40])
+def test_a_hostile_project_or_entity_is_refused(name: str) -> None:
+    """The names of the envelope, of the subject of a request, and the reserved name of all projects."""
+    with pytest.raises(ContractError) as refused:
+        read_request("spawner.tasks", b"{}", {"project": name})
+    assert (refused.value.problem.code, refused.value.problem.field) == (Code.UNSAFE_NAME, "project")
+    field = next(one for one in NAMES if (one.contract, one.name) == ("spawner.cancel_task", "task"))
+    document = json.loads(_command(field, "task-1"))
+    for member in ("project", "subject", "taskid", "sandboxid"):
+        with pytest.raises(ContractError) as refused:
+            read_command(command_subject("spawner.cancel_task", "demo"), json.dumps(document | {member: name}).encode())
+        assert refused.value.problem.field == member
