@@ -168,12 +168,16 @@ def _referring(pattern: str) -> str:
 def _widest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each entry once, without those that another covers: the broker refuses an account with overlapping ones."""
     unique = {entry["subject"]: entry for entry in entries}
-    wide = [subject for subject in unique if "*" in subject or subject.endswith(">")]
-    return [
-        entry
-        for subject, entry in unique.items()
-        if not any(other != subject and _contains(other, subject) for other in wide)
-    ]
+    return [unique[subject] for subject in _uncovered(tuple(unique))]
+
+
+@cache
+def _uncovered(subjects: tuple[str, ...]) -> tuple[str, ...]:
+    """The subjects that no other one covers; the same few tables are asked for whenever a broker is begun."""
+    wide = [subject for subject in subjects if "*" in subject or subject.endswith(">")]
+    return tuple(
+        subject for subject in subjects if not any(other != subject and _contains(other, subject) for other in wide)
+    )
 
 
 def _contains(wide: str, narrow: str) -> bool:

@@ -1,4 +1,7 @@
-"""An ACP agent that does what its prompt says, line by line, on the library's agent side.
+"""An ACP agent that does what its prompt says, line by line; its messages are the protocol's, without its library.
+
+The library takes longer to load than most tests of the driver take. `test_acp_scripted.py` holds each message against
+the models of the library.
 
 `say TEXT`, `think TEXT`, `plan A|B`, `cost DOLLARS`, `tokens IN OUT`, `prompts` (says what it was prompted with),
 `env NAME`, `fs` (whether it may ask for files), `servers` (those that it was told of).
@@ -18,120 +21,167 @@ import json
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
-
-from acp import PROTOCOL_VERSION, RequestError, run_agent, text_block
-from acp.helpers import (
-    plan_entry,
-    start_tool_call,
-    tool_content,
-    update_agent_message_text,
-    update_agent_thought_text,
-    update_plan,
-    update_tool_call,
-    update_user_message_text,
-)
-from acp.schema import (
-    AgentCapabilities,
-    Cost,
-    ForkSessionResponse,
-    Implementation,
-    InitializeResponse,
-    LoadSessionResponse,
-    NewSessionResponse,
-    PermissionOption,
-    PromptResponse,
-    SessionCapabilities,
-    SessionConfigOptionSelect,
-    SessionConfigSelectOption,
-    SessionForkCapabilities,
-    ToolCallUpdate,
-    Usage,
-    UsageUpdate,
-)
 
 SESSION = "sess-1"
 ONCE = [("yes", "allow_once"), ("always", "allow_always"), ("no", "reject_once"), ("never", "reject_always")]
 FOR_EVER = [("always", "allow_always")]
 ARE = set(sys.argv[1:])
 KEPT = os.environ.get("SCRIPTED_SESSIONS")
+LONGEST = 50 * 1024 * 1024
+"""Bytes of one message."""
+MODEL = {
+    "id": "model",
+    "name": "Model",
+    "category": "model",
+    "type": "select",
+    "currentValue": "scripted-9",
+    "options": [{"name": "Nine", "value": "scripted-9"}],
+}
+
+Json = dict[str, Any]
+
+
+class RequestError(Exception):
+    """What is answered to a request, or was, in place of a result."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.data = code, data
+
+
+class Connection:
+    """JSON-RPC 2.0 on standard input and output, a message a line; each request has a task of its own."""
+
+    def __init__(self, methods: dict[str, Callable[[Json], Awaitable[Json | None]]]) -> None:
+        self._methods = methods
+        self._numbers = count()
+        self._asked: dict[int, asyncio.Future[Json]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        reader = asyncio.StreamReader(limit=LONGEST)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            message = json.loads(line)
+            if "method" in message:
+                task = asyncio.ensure_future(self._called(message))
+                self._tasks.add(task)
+                task.add_done_callback(self._done)
+            elif "error" in message:
+                error = message["error"]
+                self._asked.pop(message["id"]).set_exception(
+                    RequestError(error["code"], error["message"], error.get("data"))
+                )
+            else:
+                self._asked.pop(message["id"]).set_result(message["result"] or {})
+
+    async def _called(self, message: Json) -> None:
+        try:
+            answer: Json = {"result": await self._methods[message["method"]](message["params"])}
+        except RequestError as error:
+            answer = {"error": {"code": error.code, "message": str(error), "data": error.data}}
+        except OSError as error:  # a session that was not stored where it is looked for
+            answer = {"error": {"code": -32603, "message": "Internal error", "data": {"details": str(error)}}}
+        if "id" in message:
+            self._write({"id": message["id"], **answer})
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            traceback.print_exception(error)
+            os._exit(70)  # it is wrong itself: nobody need wait for its answer
+
+    async def ask(self, method: str, params: Json) -> Json:
+        number = next(self._numbers)
+        self._asked[number] = asyncio.get_running_loop().create_future()
+        self._write({"id": number, "method": method, "params": params})
+        return await self._asked[number]
+
+    def notify(self, method: str, params: Json) -> None:
+        self._write({"method": method, "params": params})
+
+    def _write(self, message: Json) -> None:
+        sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        sys.stdout.buffer.flush()
 
 
 class ScriptedAgent:
-    """The library finds these methods by their names."""
-
     def __init__(self) -> None:
         self._cancelled = asyncio.Event()
         self._cancels = 0
         self._prompts: list[list[str]] = []
-        self._usage: Usage | None = None
-        self._client: Any = None
+        self._usage: Json = {}
         self._session = SESSION
-        self._offered: Any = None
+        self._offered: Json = {}
         self._servers: Any = None
-
-    def on_connect(self, client: Any) -> None:
-        self._client = client
+        self.client = Connection(
+            {
+                "initialize": self._initialize,
+                "session/new": self._begin_session,
+                "session/load": self._load_session,
+                "session/fork": self._fork_session,
+                "session/prompt": self._prompt,
+                "session/cancel": self._cancel,
+            }
+        )
 
     # --- what a client asks
 
-    async def initialize(self, protocol_version: int, client_capabilities: Any = None, **_: Any) -> InitializeResponse:
+    async def _initialize(self, params: Json) -> Json:
         if "fails" in ARE:
             os._exit(7)
         if "deaf" in ARE:
             print("deaf", file=sys.stderr, flush=True)
             await asyncio.Event().wait()
-        self._offered = client_capabilities
-        forks = SessionCapabilities(fork=SessionForkCapabilities()) if "forks" in ARE else SessionCapabilities()
-        return InitializeResponse(
-            protocol_version=0 if "old" in ARE else PROTOCOL_VERSION,
-            agent_capabilities=AgentCapabilities(load_session="plain" not in ARE, session_capabilities=forks),
-            agent_info=Implementation(name="scripted", version="1.0"),
-        )
+        self._offered = params["clientCapabilities"]
+        return {
+            "protocolVersion": 0 if "old" in ARE else 1,
+            "agentCapabilities": {
+                "loadSession": "plain" not in ARE,
+                "sessionCapabilities": {"fork": {}} if "forks" in ARE else {},
+            },
+            "agentInfo": {"name": "scripted", "version": "1.0"},
+        }
 
-    async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> NewSessionResponse:
-        self._servers = [server.model_dump(exclude_none=True) for server in mcp_servers]
+    async def _begin_session(self, params: Json) -> Json:
+        self._servers = params["mcpServers"]
         if "auth" in ARE:
-            raise RequestError.auth_required({"details": "set SCRIPTED_KEY"})
-        model = SessionConfigOptionSelect(
-            id="model",
-            name="Model",
-            category="model",
-            type="select",
-            current_value="scripted-9",
-            options=[SessionConfigSelectOption(name="Nine", value="scripted-9")],
-        )
-        return NewSessionResponse(session_id=SESSION, config_options=[model] if "model" in ARE else None)
+            raise RequestError(-32000, "Authentication required", {"details": "set SCRIPTED_KEY"})
+        return {"sessionId": SESSION, **({"configOptions": [MODEL]} if "model" in ARE else {})}
 
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
-        if session_id == "lost":
-            raise RequestError.resource_not_found(session_id)
-        self._session = session_id
-        self._recall(session_id)
-        await self._update(update_user_message_text("what was asked before"))
-        await self._update(update_agent_message_text("what was said before"))
-        await self._update(start_tool_call("old", "an old call", kind="read"))
-        await self._update(UsageUpdate(session_update="usage_update", used=1, size=2, cost=_dollars(0.5)))
-        return LoadSessionResponse()
+    async def _load_session(self, params: Json) -> Json:
+        if params["sessionId"] == "lost":
+            raise RequestError(-32002, "Resource not found", {"uri": "lost"})
+        self._session = params["sessionId"]
+        self._recall(self._session)
+        self._update("user_message_chunk", content=_text("what was asked before"))
+        self._say("what was said before")
+        self._update("tool_call", toolCallId="old", title="an old call", kind="read")
+        self._cost(0.5)
+        return {}
 
-    async def fork_session(self, session_id: str, cwd: str, **_: Any) -> ForkSessionResponse:
-        self._session = f"{session_id}-fork"
-        self._recall(session_id)
-        return ForkSessionResponse(session_id=self._session)
+    async def _fork_session(self, params: Json) -> Json:
+        self._session = f"{params['sessionId']}-fork"
+        self._recall(params["sessionId"])
+        return {"sessionId": self._session}
 
-    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
-        texts = [block.text for block in prompt]
+    async def _prompt(self, params: Json) -> Json:
+        texts = [block["text"] for block in params["prompt"]]
         self._prompts.append(texts)
         self._keep()
         self._cancelled.clear()
         for line in "\n".join(texts).splitlines():
             word, _space, rest = line.partition(" ")
             if (reason := await self._do(word, rest)) is not None:
-                return PromptResponse.model_construct(stop_reason=reason, usage=self._usage)
-        return PromptResponse(stop_reason="end_turn", usage=self._usage)
+                return {"stopReason": reason, **self._usage}
+        return {"stopReason": "end_turn", **self._usage}
 
-    async def cancel(self, session_id: str, **_: Any) -> None:
+    async def _cancel(self, _params: Json) -> None:
         self._cancels += 1
         if "stone" not in ARE and ("stubborn" not in ARE or self._cancels > 2):
             self._cancelled.set()
@@ -157,11 +207,11 @@ class ScriptedAgent:
         elif word in {"tool", "more", "done", "failed", "may", "may!"}:
             await self._use(word, *rest.split(" ", 1))
         elif word in {"read", "write"}:
-            await self._say(await self._touch(word, rest))
+            self._say(await self._touch(word, rest))
         elif word in {"say", "prompts", "env", "fs", "servers"}:
-            await self._say(self._text(word, rest))
+            self._say(self._answer(word, rest))
         else:
-            await self._tell(word, rest)
+            self._tell(word, rest)
         return None
 
     async def _end(self, word: str, rest: str) -> str:
@@ -170,13 +220,13 @@ class ScriptedAgent:
         if word == "error":
             code, _, text = rest.partition(" ")
             raise RequestError(int(code), text)
-        await self._say("waiting")
+        self._say("waiting")
         await self._cancelled.wait()
         if "angry" in ARE:
-            raise RequestError.internal_error({"details": "aborted"})
+            raise RequestError(-32603, "Internal error", {"details": "aborted"})
         return "cancelled"
 
-    def _text(self, word: str, rest: str) -> str:
+    def _answer(self, word: str, rest: str) -> str:
         match word:
             case "prompts":
                 return json.dumps(self._prompts)
@@ -185,34 +235,35 @@ class ScriptedAgent:
             case "env":
                 return os.environ.get(rest, "unset")
             case "fs":
-                return f"{self._offered.fs.read_text_file} {self._offered.fs.write_text_file}"
+                fs = self._offered.get("fs", {})
+                return f"{fs.get('readTextFile', False)} {fs.get('writeTextFile', False)}"
         return rest
 
-    async def _tell(self, word: str, rest: str) -> None:
+    def _tell(self, word: str, rest: str) -> None:
         match word:
             case "think":
-                await self._update(update_agent_thought_text(rest))
+                self._update("agent_thought_chunk", content=_text(rest))
             case "plan":
-                await self._update(update_plan([plan_entry(part) for part in rest.split("|")]))
+                entries = [{"content": part, "priority": "medium", "status": "pending"} for part in rest.split("|")]
+                self._update("plan", entries=entries)
             case "cost":
-                cost = _dollars(float(rest))
-                await self._update(UsageUpdate(session_update="usage_update", used=1, size=2, cost=cost))
+                self._cost(float(rest))
             case "tokens":
                 given, taken = map(int, rest.split())
-                self._usage = Usage(total_tokens=given + taken, input_tokens=given, output_tokens=taken)
+                self._usage = {"usage": {"totalTokens": given + taken, "inputTokens": given, "outputTokens": taken}}
 
     async def _use(self, word: str, id: str, rest: str = "") -> None:
         match word:
             case "tool":
                 kind, _, given = rest.partition(" ")
-                raw = json.loads(given) if given else None
-                await self._update(start_tool_call(id, f"Call {id}", kind=kind, status="pending", raw_input=raw))
+                raw = {"rawInput": json.loads(given)} if given else {}
+                self._update("tool_call", toolCallId=id, title=f"Call {id}", kind=kind, status="pending", **raw)
             case "more":
-                await self._update(update_tool_call(id, **json.loads(rest)))
+                self._update("tool_call_update", toolCallId=id, **json.loads(rest))
             case "done" | "failed":
                 status = "completed" if word == "done" else "failed"
-                content = [tool_content(text_block(rest))]
-                await self._update(update_tool_call(id, status=status, content=content))
+                content = [{"type": "content", "content": _text(rest)}]
+                self._update("tool_call_update", toolCallId=id, status=status, content=content)
             case _:
                 await self._ask(id, rest, ONCE if word == "may" else FOR_EVER)
 
@@ -230,19 +281,20 @@ class ScriptedAgent:
         return "cancelled" if stopped else None
 
     async def _ask(self, id: str, title: str, offered: list[tuple[str, str]]) -> None:
-        options = [PermissionOption(option_id=option, name=option, kind=kind) for option, kind in offered]
-        call = ToolCallUpdate(tool_call_id=id, title=title, kind="execute", raw_input={"command": title})
-        answer = await self._client.request_permission(self._session, call, options)
-        await self._say(f"[{getattr(answer.outcome, 'option_id', answer.outcome.outcome)}]")
+        options = [{"optionId": option, "name": option, "kind": kind} for option, kind in offered]
+        call = {"toolCallId": id, "title": title, "kind": "execute", "rawInput": {"command": title}}
+        answer = await self._client_does("session/request_permission", toolCall=call, options=options)
+        outcome = answer["outcome"]
+        self._say(f"[{outcome.get('optionId', outcome['outcome'])}]")
 
     async def _touch(self, word: str, rest: str) -> str:
         path, _, more = rest.partition(" ")
         try:
             if word == "write":
-                await self._client.write_text_file(self._session, path, more)
+                await self._client_does("fs/write_text_file", path=path, content=more)
                 return "written"
-            line, limit = (int(number) for number in more.split()) if more else (None, None)
-            return str((await self._client.read_text_file(self._session, path, line, limit)).content)
+            part = dict(zip(("line", "limit"), map(int, more.split()), strict=False))
+            return str((await self._client_does("fs/read_text_file", path=path, **part))["content"])
         except RequestError as error:
             return f"error {error.code} {json.dumps(error.data)}"
 
@@ -264,16 +316,23 @@ class ScriptedAgent:
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    async def _say(self, text: str) -> None:
-        await self._update(update_agent_message_text(text))
+    def _say(self, text: str) -> None:
+        self._update("agent_message_chunk", content=_text(text))
 
-    async def _update(self, update: Any) -> None:
-        await self._client.session_update(self._session, update)
+    def _cost(self, dollars: float) -> None:
+        self._update("usage_update", used=1, size=2, cost={"amount": dollars, "currency": "USD"})
+
+    def _update(self, session_update: str, **fields: Any) -> None:
+        update = {"sessionUpdate": session_update, **fields}
+        self.client.notify("session/update", {"sessionId": self._session, "update": update})
+
+    async def _client_does(self, method: str, **params: Any) -> Json:
+        return await self.client.ask(method, {"sessionId": self._session, **params})
 
 
-def _dollars(amount: float) -> Cost:
-    return Cost(amount=amount, currency="USD")
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
 
 
 if __name__ == "__main__":
-    asyncio.run(run_agent(ScriptedAgent(), use_unstable_protocol=True))
+    asyncio.run(ScriptedAgent().client.serve())

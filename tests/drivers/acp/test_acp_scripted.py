@@ -1,0 +1,20 @@
+"""The scripted agent writes the protocol's messages by hand: each is one that the protocol's library knows."""
+
+import asyncio
+import json
+from pathlib import Path
+
+HOLDING = Path(__file__).parent / "holding_to_models.py"
+
+
+async def test_what_the_scripted_agent_writes_is_what_the_protocol_has(python: Path) -> None:
+    """Every kind of message fits the library's model of it, with no field that the model does not know."""
+    holding = await asyncio.create_subprocess_exec(
+        python, HOLDING, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, complaints = await holding.communicate()
+    assert holding.returncode == 0, complaints.decode()
+    updates = {"agent_message_chunk", "agent_thought_chunk", "plan", "tool_call", "tool_call_update", "usage_update"}
+    asked = {"session/request_permission", "fs/read_text_file", "fs/write_text_file"}
+    answers = {"initialize", "session/new", "session/load", "session/fork", "session/prompt"}
+    assert set(json.loads(out)) == {*updates, "user_message_chunk", *asked, *answers}
