@@ -96,7 +96,7 @@ async def found_inside(eventually: Eventually, runtime: ProcessRuntime, plan: Sa
         seen = await runtime.look(plan.unit)
         return seen and not seen.alive
 
-    await eventually(look, 60)
+    await eventually(look)
     found = (place.work / "report").read_text().strip()
     assert found, place.runs()[-1].log.read_text(errors="replace")[-2000:]
     return json.loads(found)
@@ -188,7 +188,7 @@ fill('junk'); tried(make); tell(); os.kill(os.getpid(), signal.SIGKILL)
     await found_inside(eventually, runtime, plan_for("sbx-one"))
     await runtime.recover(plan_for("sbx-one"))
     place = runtime.layout.place("sbx-one")
-    await eventually(lambda: '"again": true' in (place.work / "report").read_text(), 30)
+    await eventually(lambda: '"again": true' in (place.work / "report").read_text())
 
 
 async def test_a_disk_outlives_its_spawner_and_a_restart_of_the_host(
@@ -282,7 +282,7 @@ os.fsync(report); os.kill(os.getpid(), signal.SIGKILL)
     place = runtime.layout.place("sbx-one")
     stop_writes(place.folder)
     await runtime.recover(plan_for("sbx-one"))
-    await eventually(lambda: '"again": "mine"' in (place.work / "report").read_text(), 30)
+    await eventually(lambda: '"again": "mine"' in (place.work / "report").read_text())
     await runtime.stop("sbx-one", 0)
     image_mounts.detach(place.folder)
     seen = await runtime.look("sbx-one")
