@@ -157,7 +157,7 @@ class Machine:
             *(str(bwrap_path()), "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--uid", USER, "--gid", USER, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
             *("--bind", str(self._folder / "root"), "/"),
-            *bubblewrap._kernel(host),
+            *bubblewrap._kernel(host, bubblewrap.Direct()),
             *(word for path in bound for word in ("--ro-bind", path, path)),
             *(word for source, path in host.etc for word in ("--ro-bind", source, path)),
             *self._memory(),

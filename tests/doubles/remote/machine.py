@@ -130,7 +130,7 @@ class Machine:
             *(str(bwrap_path()), "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--uid", USER, "--gid", USER, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
             *("--bind", str(self.root), "/"),
-            *bubblewrap._kernel(host),
+            *bubblewrap._kernel(host, bubblewrap.Direct()),
             *(word for path in self._bound() for word in ("--ro-bind", path, path)),
             *(word for source, path in host.etc for word in ("--ro-bind", source, path)),
             *self._counters(),

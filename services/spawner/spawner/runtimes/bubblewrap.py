@@ -124,6 +124,9 @@ class Sources(Protocol):
     def program(self, path: str) -> str:
         """The path that this program is run by."""
 
+    def devices(self) -> list[str]:
+        """The options that make `/dev`."""
+
     def hides(self, path: str) -> bool:
         """Whether this directory, which lies below a source, is hidden without bubblewrap's help."""
 
@@ -138,6 +141,10 @@ class Direct:
     def program(self, path: str) -> str:
         """The path itself."""
         return path
+
+    def devices(self) -> list[str]:
+        """Bubblewrap makes it, of the host's nodes."""
+        return ["--dev", "/dev"]
 
     def hides(self, path: str) -> bool:  # noqa: ARG002  # for every path
         """Bubblewrap hides it."""
@@ -168,7 +175,7 @@ def argv(
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         *(() if info is None else ("--info-fd", str(info))),
         *(() if gate is None else ("--unshare-net", "--block-fd", str(gate))),
-        *_kernel(host),  # first: an interpreter may well lie under /tmp, and must not be covered
+        *_kernel(host, sources),  # first: an interpreter may well lie under /tmp, and must not be covered
         *_system(host, sources),
         *_own(place, groups, sources),
         *(() if gate is None else ("--ro-bind", sources.of(str(place.resolv_conf)), "/etc/resolv.conf")),
@@ -193,8 +200,8 @@ def _system(host: Host, sources: Sources) -> list[str]:
     return options
 
 
-def _kernel(host: Host) -> list[str]:
-    options = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108  # its own
+def _kernel(host: Host, sources: Sources) -> list[str]:
+    options = ["--proc", "/proc", *sources.devices(), "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108  # its own
     for path in host.read_only:
         options += ["--ro-bind", path, path]
     for path in host.masked:

@@ -4,8 +4,8 @@
 
 The launch file is written by the spawner (see `launching`) in the format of `marshal`, which loads fastest. The program
 joins a new session keyring, and, where the sandbox has a host uid of its own, mounts what the sandbox is to see at
-places which that uid reaches, in a mount namespace of its own, and gives up root for the uid. Bubblewrap then finds
-those paths in its arguments. Only the standard library.
+places which that uid reaches, devices of its own among them, in a mount namespace of its own, and gives up root for the
+uid. Bubblewrap then finds those paths in its arguments. Only the standard library.
 """
 
 import ctypes
@@ -18,10 +18,20 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
 _JOIN_SESSION_KEYRING: Final = 1
 _NEW_MOUNTS: Final = 0x00020000
-_READ_ONLY, _NO_SETUID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 2, 4, 32, 4096, 16384, 1 << 19
+_READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS, _REMOUNT = 1, 2, 4, 8, 32
+_BIND, _RECURSIVE, _SLAVE = 4096, 16384, 1 << 19
 """Of unshare(2) and mount(2)."""
 _NO_KEYRINGS: Final = 38
 """ENOSYS: a kernel without keyrings has none to leak."""
+
+_NODES: Final = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+"""Device nodes of a sandbox, with the numbers that they have on every Linux."""
+_LINKS: Final = {
+    "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+    "core": "/proc/kcore", "ptmx": "pts/ptmx",
+}  # fmt: skip
+_MOST_TERMINALS: Final = 64
+"""Pseudo-terminals of one sandbox. All sandboxes of a host share 3,072, unless it sets `kernel.pty.max`."""
 
 
 def main() -> int:
@@ -65,6 +75,31 @@ def _stage(stage: str, mounts: list[list[Any]], covers: list[str]) -> None:
     for target in covers:
         if os.path.isdir(target):  # noqa: PTH112  # as above
             _mount("tmpfs", target, "tmpfs", _NO_SETUID | _NO_DEVICES | _READ_ONLY, "mode=0755,size=4k")
+    _make_devices(f"{stage}/dev")
+
+
+def _make_devices(folder: str) -> None:
+    """A `/dev` of the sandbox's own, which belongs to root. Raises `OSError`."""
+    os.mkdir(folder)  # noqa: PTH102  # as above
+    _mount("tmpfs", folder, "tmpfs", _NO_SETUID | _NO_PROGRAMS, "mode=0755,size=64k,nr_inodes=64")
+    for name, (major, minor) in _NODES.items():
+        _make_node(f"{folder}/{name}", os.makedev(major, minor), f"/dev/{name}")
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{folder}/{name}")  # noqa: PTH211  # as above
+    for name in ("pts", "shm"):
+        os.mkdir(f"{folder}/{name}")  # noqa: PTH102  # as above
+    terminals = f"newinstance,ptmxmode=0666,mode=0620,max={_MOST_TERMINALS}"
+    _mount("devpts", f"{folder}/pts", "devpts", _NO_SETUID | _NO_PROGRAMS, terminals)
+
+
+def _make_node(path: str, device: int, host: str) -> None:
+    """A node of this device; where a container lacks CAP_MKNOD, the host's. Raises `OSError`."""
+    try:
+        os.mknod(path, 0o020666, device)
+        os.chmod(path, 0o666)  # noqa: PTH101, S103  # as above, whatever the umask; it is no file
+    except PermissionError:
+        _make_like(host, path)
+        _mount(host, path, None, _BIND)
 
 
 def _make_like(source: str, target: str) -> None:

@@ -118,6 +118,10 @@ class Staged:
         root = next((root for root in self.roots if Path(path).is_relative_to(root)), None)
         return self.of(path) if root is None else str(Path(self.of(root), Path(path).relative_to(root)))
 
+    def devices(self) -> list[str]:
+        """The directory that `launcher` makes, with shared memory that the sandbox's uid may write."""
+        return ["--dev-bind", str(STAGE / "dev"), "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108  # the sandbox's
+
     def hides(self, path: str) -> bool:
         """What lies below an interpreter's root is covered before bubblewrap sees it."""
         return any(Path(path).is_relative_to(root) for root in self.roots)
