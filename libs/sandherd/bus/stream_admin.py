@@ -17,7 +17,7 @@ from sandherd.bus.errors import BusError
 from sandherd.bus.fullness import handled, read_fill
 from sandherd.bus.purge_limits import artifacts_refusal, events_refusal
 from sandherd.bus.service import Service
-from sandherd.bus.subscription_consumers import Terms, check_project, creation
+from sandherd.bus.subscription_consumers import Terms, check_project, check_terms, creation
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import (
     ConsumerCreated,
@@ -71,6 +71,7 @@ class StreamAdmin:
         check_project(project)
         _check_place(request.place)
         terms = Terms(most=len(PLACES), ack_wait=request.ack_wait_seconds, idle=request.idle_seconds)
+        check_terms(terms)
         question = Subscribe(name=request.name, types=request.types, start=request.start)
         body = {"stream_name": STREAM} | creation(question, project, request.place, terms)
         subject = f"{self._service.bus.api}.CONSUMER.CREATE.{STREAM}.{consumer_name(project, request.place)}"

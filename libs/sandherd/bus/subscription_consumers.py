@@ -1,6 +1,6 @@
 """What a subscription is to the broker: a durable consumer in one of its project's places. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
@@ -16,6 +16,11 @@ NAME: Final = "sandherd-name"
 TYPES: Final = "sandherd-types"
 """What the consumer's metadata says of it: the name it was asked for by, and the types, between commas."""
 MOST_UNACKNOWLEDGED: Final = 1000
+MOST_WAITING: Final = 16
+"""So many pull requests of a subscription wait at the same time; the broker repeats its idle heartbeat for each."""
+SHORTEST: Final = 0.1
+LONGEST: Final[Mapping[str, float]] = {"ack_wait_seconds": 86_400, "idle_seconds": 366 * 86_400}
+"""The bounds of a subscription's terms, in seconds: the broker has a timer for each."""
 _NANOSECONDS: Final = 1_000_000_000
 _DOMAINS: Final = {name.partition(".")[0] for name in EVENTS}
 
@@ -35,6 +40,14 @@ def check_project(project: str) -> None:
         raise ContractError(
             Code.INVALID_FIELD, "a subscription is of one project", field="project", remedy="name it with --project"
         )
+
+
+def check_terms(terms: Terms) -> None:
+    """Raise `ContractError` for terms that would keep the broker busy, or that it can't count in."""
+    for field, asked in (("ack_wait_seconds", terms.ack_wait), ("idle_seconds", terms.idle)):
+        if not SHORTEST <= asked <= LONGEST[field]:
+            told = f"{field}: {asked:g} s is not between {SHORTEST:g} and {LONGEST[field]:g} s"
+            raise ContractError(Code.INVALID_FIELD, told, field=field)
 
 
 def chosen_types(types: Sequence[str]) -> list[str]:
@@ -93,6 +106,7 @@ def creation(question: Subscribe, project: str, place: int, terms: Terms) -> dic
         "ack_wait": int(terms.ack_wait * _NANOSECONDS),
         "max_deliver": -1,
         "max_ack_pending": MOST_UNACKNOWLEDGED,
+        "max_waiting": MOST_WAITING,
         "inactive_threshold": int(terms.idle * _NANOSECONDS),
         "filter_subjects": filters(project, types),
         "metadata": {NAME: question.name, TYPES: ",".join(types)},

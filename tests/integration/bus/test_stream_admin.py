@@ -1,5 +1,7 @@
 """What other services ask the spawner to change in streams: only what was checked is done."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -9,12 +11,14 @@ import pytest
 from sandherd.bus.connection import Bus, RefusedError
 from sandherd.bus.fullness import read_fill
 from sandherd.bus.stream_configs import stream_config
+from sandherd.bus.subscription_consumers import MOST_WAITING
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import CreateConsumer, DeleteConsumer, DeleteDead, PurgeArtifacts, PurgeEvents
 from sandherd.contracts.streams import BY_STREAM, CONSUMERS
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
+from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
 
@@ -91,6 +95,59 @@ async def test_no_request_creates_or_deletes_a_services_consumer(herd: Broker, a
     async with herd.provisioner() as jetstream:
         found = {info.name for info in await jetstream.consumers_info("EVENTS")}
     assert found == {row.name for row in CONSUMERS if row.stream == "EVENTS"}
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"ack_wait_seconds": 1e-9},
+        {"ack_wait_seconds": 0.0},
+        {"ack_wait_seconds": 1e300},
+        {"idle_seconds": 1e-9},
+        {"idle_seconds": 0.0},
+        {"idle_seconds": 1e12},
+    ],
+)
+async def test_terms_that_would_keep_the_broker_busy_are_refused(herd: Broker, asker: Bus, terms: Any) -> None:
+    """With the field that is out of bounds; no consumer is made."""
+    with pytest.raises(RefusedError) as caught:
+        await asker.ask(creation(**terms), "p1")
+    assert (caught.value.problem.code, caught.value.problem.field) == (Code.INVALID_FIELD, next(iter(terms)))
+    async with herd.provisioner() as jetstream:
+        assert {info.name for info in await jetstream.consumers_info("EVENTS")} <= {row.name for row in CONSUMERS}
+
+
+AMPLIFYING: dict[str, Any] = {
+    "idle_heartbeat": 1, "flow_control": True, "backoff": [1], "rate_limit_bps": 1, "max_waiting": 100_000,
+    "max_expires": 1, "max_batch": 1, "max_deliver": 1, "max_ack_pending": -1, "headers_only": True,
+    "deliver_group": "x", "priority_groups": ["x"], "num_replicas": 5, "mem_storage": True, "sample_freq": "100%",
+    "deliver_policy": "all", "filter_subject": ">", "config": {}, "action": "update",
+}  # fmt: skip
+
+
+async def test_no_request_sets_what_the_contract_has_not(asker: Bus) -> None:
+    """Heartbeats, backoff, rates and all else of a consumer are the spawner's own: a field more is refused."""
+    for field, value in AMPLIFYING.items():
+        body = json.dumps(creation().model_dump(mode="json") | {field: value}).encode()
+        answer = json.loads(await asker.request(request_subject("spawner.create_consumer", "p1"), body))
+        assert (answer["error"]["code"], answer["error"]["field"]) == ("invalid_field", field)
+
+
+async def test_a_subscriber_has_a_bounded_number_of_pull_requests(herd: Broker, asker: Bus) -> None:
+    """The broker repeats a heartbeat for each that waits; what is beyond does not wait."""
+    assert (await asker.ask(creation(), "p1")).created
+    pull = json.dumps({"batch": 1, "expires": 600_000_000_000, "idle_heartbeat": 300_000_000_000}).encode()
+    async with herd.bus(Principal.SUBSCRIBER, project="p1") as bus, herd.provisioner() as jetstream:
+        inbox = bus.client.new_inbox()
+        await bus.client.subscribe(inbox)
+        for _ in range(5 * MOST_WAITING):
+            await bus.client.publish("$JS.herd.API.CONSUMER.MSG.NEXT.EVENTS.sub-p1-1", pull, reply=inbox)
+        await bus.settle()
+        waiting: list[int] = []
+        async with asyncio.timeout(PATIENCE):
+            while waiting[-2:] != [MOST_WAITING] * 2:  # all were received; the broker counts them a moment later
+                waiting.append((await jetstream.consumer_info("EVENTS", "sub-p1-1")).num_waiting or 0)
+    assert max(waiting) == MOST_WAITING
 
 
 async def test_a_dead_letter_is_deleted_once(herd: Broker, asker: Bus) -> None:

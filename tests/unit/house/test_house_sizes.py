@@ -7,7 +7,7 @@ USUAL_LINES = 250
 MOST_LINES = 400
 LARGE = {
     "libs/sandherd/bus/held_messages.py": "one class: a message is taken in, handled and answered in one place",
-    "libs/sandherd/bus/connection.py": "one class, with the errors it raises and the identity it speaks as",
+    "libs/sandherd/bus/connection.py": "one class, with the errors it raises",
     "libs/sandherd/bus/service.py": "everything a service declares, and the order in which it is started and stopped",
     "services/spawner/spawner/main.py": "the composition of the service with the most parts",
     "libs/sandherd/bus/permissions.py": "the rights of every principal, derived in one place",
