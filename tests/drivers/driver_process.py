@@ -78,26 +78,42 @@ class DriverProcess:
 
     def send(self, do: str, **fields: Any) -> None:
         """Give it a command."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+        self._send({"do": do, **fields})
 
-    def begin(self, task: str, harness: Mapping[str, Any], resume: Mapping[str, Any] | None = None) -> None:
-        """Give it the task. `harness` is the specification's, as JSON."""
-        self.send(
-            "begin",
-            task=task,
-            work_dir=str(self.work_dir),
-            state_dir=str(self.state_dir),
-            harness=dict(harness),
-            resume=None if resume is None else dict(resume),
-        )
+    def _send(self, *commands: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(json.dumps(command).encode() + b"\n" for command in commands))
+
+    def begin(
+        self,
+        task: str,
+        harness: Mapping[str, Any],
+        resume: Mapping[str, Any] | None = None,
+        messages: Sequence[str] = (),
+    ) -> None:
+        """Give it the task, and messages with it: they are there however fast it ends. `harness` is as in a task."""
+        begin = {
+            "do": "begin",
+            "task": task,
+            "work_dir": str(self.work_dir),
+            "state_dir": str(self.state_dir),
+            "harness": dict(harness),
+            "resume": None if resume is None else dict(resume),
+        }
+        self._send(begin, *(self._message(content) for content in messages))
 
     def message(self, content: str, message_type: str = "user_message", sender_id: str | None = None) -> str:
         """Give it a message, and return the message's id."""
+        command = self._message(content, message_type, sender_id)
+        self._send(command)
+        return str(command["message"])
+
+    def _message(
+        self, content: str, message_type: str = "user_message", sender_id: str | None = None
+    ) -> dict[str, str | None]:
         self._messages += 1
-        name = f"msg-{self._messages}"
-        self.send("message", message=name, message_type=message_type, content=content, sender_id=sender_id)
-        return name
+        about = {"message": f"msg-{self._messages}", "message_type": message_type}
+        return {"do": "message", **about, "content": content, "sender_id": sender_id}
 
     def close_input(self) -> None:
         """The worker is gone, as the driver sees it."""

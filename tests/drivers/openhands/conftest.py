@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ async def openhands(
         *,
         env: Mapping[str, str] | None = None,
         resume: Mapping[str, Any] | None = None,
+        messages: Sequence[str] = (),
         **harness: Any,
     ) -> DriverProcess:
         variables = {
@@ -88,7 +89,7 @@ async def openhands(
         }
         driver = await start_driver("openhands", python=toolchain("openhands"), env=variables)
         drivers.append(driver)
-        driver.begin(task, {"kind": "openhands", **harness}, resume)
+        driver.begin(task, {"kind": "openhands", **harness}, resume, messages)
         return driver
 
     yield start

@@ -86,11 +86,10 @@ async def test_what_can_not_begin_fails_to_start(
     (tmp_path / "empty").touch()
     if resume is not None:
         resume = {**resume, "transcript": str(tmp_path / resume["transcript"])}
-    driver = await openhands("Begin.", env=env, resume=resume)
-    message = driver.message("Are you there?")
+    driver = await openhands("Begin.", env=env, resume=resume, messages=["Are you there?"])
     result = await driver.heard("driver.result")
     assert result["error_type"] == "start"
     assert error in result["error"]
     assert await driver.ended() == 0
-    assert [line["message"] for line in driver.said("driver.refused")] == [message]
+    assert [line["message"] for line in driver.said("driver.refused")] == ["msg-1"]
     assert model.requests == []
