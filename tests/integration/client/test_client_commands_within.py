@@ -147,15 +147,15 @@ async def test_a_folder_with_links_that_lead_out_goes_both_ways(
     assert {path.name for path in (tmp_path / "out").rglob("*")} == {"a", "one", "m", "python3", "z", "two"}
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x"])
-async def test_a_way_out_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path, path: str) -> None:
+async def test_a_way_out_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
     """A path that leads out of the work tree is refused, in both directions, in one line."""
-    (tmp_path / "x").write_text("x")
-    for words in (["cp", str(tmp_path / "x"), f"{sandbox}:{path}"], ["cp", f"{sandbox}:{path}", str(tmp_path / "y")]):
-        status, _, err = await sandherd(*words)
-        assert status == 1
-        assert err.count("\n") == 1
-    assert not (tmp_path / "y").exists()
+    here, there = tmp_path / "x", tmp_path / "y"
+    here.write_text("x")
+    for path in ("../x", "/etc/passwd", "a/../../x"):
+        for words in (["cp", str(here), f"{sandbox}:{path}"], ["cp", f"{sandbox}:{path}", str(there)]):
+            status, _, err = await sandherd(*words)
+            assert (status, err.count("\n")) == (1, 1), (words, err)
+            assert not there.exists(), path
 
 
 async def test_a_file_over_the_cap_is_refused_before_it_is_sent(
