@@ -17,7 +17,7 @@ TYPES: Final = "sandherd-types"
 """What the consumer's metadata says of it: the name it was asked for by, and the types, between commas."""
 MOST_UNACKNOWLEDGED: Final = 1000
 MOST_WAITING: Final = 16
-"""So many pull requests of a subscription wait at the same time; the broker repeats its idle heartbeat for each."""
+"""Maximum pull requests of a subscription that wait; the broker repeats an idle heartbeat for each."""
 SHORTEST: Final = 0.1
 LONGEST: Final[Mapping[str, float]] = {"ack_wait_seconds": 86_400, "idle_seconds": 366 * 86_400}
 """The bounds of a subscription's terms, in seconds: the broker has a timer for each."""
