@@ -17,7 +17,8 @@ _WORDS: Final = {
     Cause.READ_ONLY: "its disk was read-only",
     Cause.MEMORY: "it was out of memory",
 }
-_KILLED: Final = "the kernel killed it for lack of memory"
+KILLED: Final = "it was killed, perhaps by the kernel, which killed processes for lack of memory while it ran"
+"""The kernel counts, and a sandbox that exceeded its limit counts too; who killed this process is not known."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def judge(status: int | None, written: str, oom_kills: int) -> str | None:
     if status == 0:
         return None
     if status == -signal.SIGKILL and oom_kills > 0:
-        return _KILLED
+        return KILLED
     # A Go program writes its error first, and then a stack for each goroutine.
     fatal = [line for line in written.splitlines() if line.startswith(("fatal error:", "runtime:"))]
     last = [line for line in written.splitlines() if line.strip()][-1:]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.stack.process_exit import judge, written_since
+from sandherd.stack.process_exit import KILLED, judge, written_since
 
 GO = """[1] 2026/11/22 20:00:00.000000 [INF] Server is ready
 fatal error: runtime: cannot allocate memory
@@ -18,7 +18,7 @@ runtime.throw({0xd0c1d8?, 0xc000040f08?})
     ("status", "written", "kills", "found"),
     [
         (2, GO, 0, "it was out of memory"),
-        (-9, "all is well\n", 1, "the kernel killed it for lack of memory"),
+        (-9, "all is well\n", 1, KILLED),
         (-9, "all is well\n", 0, None),  # somebody killed it
         (-15, "all is well\n", 1, None),  # another process was killed meanwhile
         (0, GO, 1, None),

@@ -147,6 +147,7 @@ async def test_what_ends_sandboxes_is_run_only_if_there_are_any(
         script.write_text(f'#!/bin/sh\necho "$SANDHERD_HOME" >{told}\n{program}\n')
         script.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # an active environment of this project has the program
     outer = {"PATH": "/usr/bin:/bin"}
     assert await end_sandboxes(home, outer)
     assert not told.exists()
