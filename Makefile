@@ -63,9 +63,16 @@ lock: | $(UV) ## Choose the versions of all dependencies anew, with their hashes
 
 .PHONY: check
 check: install ## Lint, types, who imports whom, and whether the generated documents are fresh.
+	@$(MAKE) --no-print-directory -j2 types lint
+
+.PHONY: types
+types: install
+	@MYPYPATH=$(ROOTED) $(BIN)/mypy --explicit-package-bases $(TYPED) tests
+
+.PHONY: lint
+lint: install
 	@$(BIN)/ruff check -q $(LINTED)
 	@$(BIN)/ruff format -q --check $(LINTED)
-	@MYPYPATH=$(ROOTED) $(BIN)/mypy --explicit-package-bases $(TYPED) tests
 	@mkdir -p build; $(BIN)/lint-imports --no-logo >build/imports.txt || { cat build/imports.txt; exit 1; }
 	@$(BIN)/python docs/build.py --check
 

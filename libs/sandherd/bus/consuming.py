@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 _PULLED: Final = 256
-"""So many messages are pulled at a time; a worker's largest ones fill 72 MiB."""
+"""Maximum messages pulled at a time; a worker's largest ones fill 72 MiB."""
 _USUAL: Final = Limits()
 _log: Final = logs.get("consuming")
 

@@ -27,7 +27,7 @@ _ROOM_FOR_REASON: Final = 16 * 1024
 _log: Final = logs.get("consuming")
 
 Suppressed = Callable[[str, str], None]
-"""Told of each dead letter that was not stored, with the consumer's name and the code."""
+"""Called for each dead letter that was not stored, with the consumer's name and the code."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ class IntakeRates:
 
 
 INTAKE_BURST: Final = 10.0
-"""So many seconds' worth of messages are taken at once; a burst that is longer than this is spread."""
+"""Seconds of the rate that are taken at once; a burst that is longer than this is spread."""
 DEFAULT_RATES: Final = IntakeRates(entity=rate_of(1000, INTAKE_BURST), project=rate_of(10_000, INTAKE_BURST))
 
 

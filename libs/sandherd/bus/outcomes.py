@@ -53,7 +53,7 @@ Outcome = Done | Retry | Dead
 Handler = Callable[[Delivery], Awaitable[Outcome]]
 BatchHandler = Callable[[list[Delivery]], Awaitable[Sequence[Outcome]]]
 Counted = Callable[[str, Outcome, int], None]
-"""Told of every outcome, with the consumer's name and how many of them there were."""
+"""Called for every outcome, with the consumer's name and the number of them."""
 
 DONE: Final = Done()
 

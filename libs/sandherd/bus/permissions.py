@@ -150,7 +150,7 @@ def streams_of(service: Principal) -> tuple[str, ...]:
 
 
 def live_of(service: Principal) -> tuple[str, ...]:
-    """Where a service outside the streams' account hears what is stored: it is published again there."""
+    """The subjects on which a service outside the streams' account receives what is stored: it is republished there."""
     heard = (*FOLLOWERS.get(service, ()), *LISTENERS.get(service, ()))
     return tuple(live_subject(row.subjects[0]) for row in STREAMS if row.told_live and row.name in heard)
 

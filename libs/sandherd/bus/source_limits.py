@@ -10,7 +10,7 @@ from sandherd.settings import Settings
 from sandherd.telemetry.meters import Meters
 
 Deferred = Callable[[str], None]
-"""Told of each message that was handed back to come later, with the consumer's name."""
+"""Called for each message that was returned for a later delivery, with the consumer's name."""
 
 
 @dataclass(frozen=True, slots=True)

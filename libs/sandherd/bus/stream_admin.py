@@ -40,7 +40,7 @@ _EVENTS: Final = "EVENTS"
 _ARTIFACTS: Final = "ARTIFACTS"
 _DEAD: Final = "DEAD"
 _AT_ONCE: Final = 16
-"""So many of each request are answered at the same time."""
+"""Requests of each kind that are processed at the same time."""
 _EXISTS: Final = 10148
 """The broker's code for a consumer that is there already, and is another."""
 _UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error, BusError, TimeoutError, OSError)

@@ -63,7 +63,7 @@ def new_uuid() -> UUID:
 
 
 def new_uuid_at(at: datetime) -> UUID:
-    """A new UUIDv7 that says it was made at this moment: what happens then, and is decided by who is told the time."""
+    """A new UUIDv7 with the given time, for decisions that take the time as an argument."""
     return uuid_at(at, secrets.token_bytes(10))
 
 

@@ -261,7 +261,7 @@ where the stream publishes them again (`live_subject`). It has no consumer."""
 LISTENERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),
 }
-"""Streams of which a service hears what is stored from now on, where the stream publishes it again."""
+"""Streams of which a service receives what is stored from now on, by republishing."""
 
 LOOKUPS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MESSAGE_RELAY: ("EVENTS",),

@@ -178,7 +178,7 @@ class Delivering:
 
     @asynccontextmanager
     async def _subscribed(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
-        # Its own account hears nothing of others' events: the stream publishes there again what it has stored.
+        # Its own account receives no events of others: the stream republishes there what it has stored.
         subscription = await self._bus.client.subscribe(live_subject(subject), cb=heard)
         try:
             yield

@@ -29,7 +29,7 @@ from sandherd.telemetry import logs
 STREAM: Final = "EVENTS"
 _ALL: Final = BY_STREAM[STREAM].subjects[0]
 _WINDOW: Final = 8000
-"""So many new events wait here at most; what is more is read directly when its turn comes."""
+"""Maximum new events that wait in memory; further ones are read from the stream when their turn comes."""
 _BATCH: Final = 1000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _POLL: Final = 1.0

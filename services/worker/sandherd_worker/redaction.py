@@ -22,7 +22,7 @@ MARK: Final = "[redacted]"
 _LAYERS: Final = 2
 """How often escapes are read: JSON within JSON has two."""
 _SURE: Final = 4
-"""So many bytes of a secret at the end of a text are held back while it pauses; fewer are shown and remembered."""
+"""Least bytes of a secret at the end of a text that are held back while it pauses; fewer are shown and remembered."""
 _LETTERS: Final = 6
 """The same in characters of base64."""
 

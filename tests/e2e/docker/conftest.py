@@ -19,12 +19,14 @@ from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
+from spawner.runtimes.boxes.furnishing import ROOT
 from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE, Engine
 from tests.patience import PATIENCE
 
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
 """What an agent runs until the test lets it go on."""
+WORK: Final = f"{ROOT}/work"
 FORWARDED: Final = "forwarded-value-4711"
 SETTINGS: Final = """
 runtime: docker
@@ -140,12 +142,16 @@ class Dockered:
 
         async def look() -> bool | None:
             try:
-                return "yes" in await self.sh(sandbox, "test -e /sandherd/work/began && echo yes") or None
+                return "yes" in await self.sh(sandbox, f"test -e {WORK}/began && echo yes") or None
             except DockerError:
                 return None
 
         await self.eventually(look)
         return sandbox
+
+    async def let_go(self, sandbox: str) -> None:
+        """End the waiting of a task that holds."""
+        await self.sh(sandbox, f"touch {WORK}/go")
 
     async def whole(self, *sandboxes: str) -> None:
         """Each has ended, all that it said is stored without a gap, and nothing of any is left at the engine."""

@@ -108,7 +108,7 @@ async def test_a_container_that_outlives_its_stack_is_found_again(home: Path, do
     found, state = await standing(docker_engine, sandbox)
     assert (found, state["Running"]) == (before, True)
     async with at(home, docker_engine) as herd:
-        await herd.sh(sandbox, "touch /sandherd/work/go")
+        await herd.let_go(sandbox)
         view = await herd.ended(task)
         assert (view.state, view.attempt, view.sandbox) == ("completed", 1, sandbox), view.error
         await herd.whole(sandbox)

@@ -57,7 +57,7 @@ async def test_a_task_runs_in_an_image_that_was_built(dockered: Any) -> None:
     sandbox = await dockered.began(task)
     container = await dockered.docker.containers.container(f"sandherd-{sandbox}").show()
     assert [mount["Destination"] for mount in container["Mounts"]] == ["/sandherd"]
-    await dockered.sh(sandbox, "touch /sandherd/work/go")
+    await dockered.let_go(sandbox)
     view = await dockered.ended(task)
     assert view.state == "completed", view.error
     assert (await dockered.event(task, "agent.file_edited"))["data"]["change_type"] == "created"
@@ -110,7 +110,7 @@ async def test_an_image_whose_shell_and_tools_are_busybox_is_built_on_and_used(d
     ran = await engine.run(sandbox, Command(argv=["sh", "-c", "cat given; exit 3"]))
     assert (ran.code, ran.out) == (3, b"one\n")
     assert (await engine.run(sandbox, Command(argv=["sleep", "4711"], seconds=0.5))).timed_out
-    await dockered.sh(sandbox, "touch /sandherd/work/go")
+    await dockered.let_go(sandbox)
     view = await dockered.ended(task)
     assert view.state == "completed", view.error
     edited = [event["data"]["file_path"] for event in await dockered.events(task, "agent.file_edited")]

@@ -90,7 +90,7 @@ async def test_a_sandbox_stands_still_and_goes_on(dockered: Any) -> None:
     assert shown["State"]["Paused"] is True
     await dockered.herd.resume(sandbox)
     await dockered.event(task, "sandbox.resumed")
-    await dockered.sh(sandbox, "touch /sandherd/work/go")
+    await dockered.let_go(sandbox)
     view = await dockered.ended(task)
     assert view.state == "completed"
     await dockered.whole(sandbox)

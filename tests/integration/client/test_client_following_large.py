@@ -19,7 +19,7 @@ Neighbours = Any
 
 
 def remember(neighbours: Neighbours, count: int) -> None:
-    """Put so many messages of the agent into the history, that nobody hears."""
+    """Store a number of the agent's messages in the history, without publishing them."""
     for n in range(count):
         said = AgentMessage(content=f"line {n}", content_length=6)
         neighbours.stored.append(neighbours.envelope(f"/sandherd/sandbox/{SANDBOX}", n + 2, said, SANDBOX))

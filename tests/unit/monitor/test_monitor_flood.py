@@ -81,7 +81,7 @@ def test_what_breaks_the_contract_counts_too(document: bytes) -> None:
 
 
 def published(story: Story, count: int, *, junk: bool) -> Watched:
-    """A sandbox that publishes so many messages of a byte within a few seconds."""
+    """A sandbox that publishes this many messages of a byte within a few seconds."""
     events: list[Seen] = [story.seen("sandbox.requested")]
     events += [replace(story.seen("agent.message", at / 1000), size=1, junk=junk) for at in range(count)]
     state = reduce(fold, events, None)

@@ -210,7 +210,7 @@ def test_destinations_are_read_or_refused() -> None:
 
 
 class Scripted:
-    """A source that gives so many pieces and then its end, and a sink that takes all."""
+    """A source of this many pieces and then its end, and a sink that takes all."""
 
     def __init__(self, pieces: int) -> None:
         self.pieces, self.taken, self.ended = pieces, 0, False

@@ -10,7 +10,7 @@ from sandherd.contracts.commands import CommandHarness, Limits, TaskSpec
 from sandherd.contracts.names import UnsafeNameError
 from spawner.runtimes import bubblewrap, cgroups, environment, limits, processes, shim
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.launching import Walls
+from spawner.runtimes.isolation import Walls
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.sized_disks import SizedDisks
 from spawner.runtimes.starting import Starting

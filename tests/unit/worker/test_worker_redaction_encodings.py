@@ -208,7 +208,7 @@ def _only_offsets(left: str) -> bool:
 
 
 _WINDOW = {Reading.TEXT: 6, Reading.UNESCAPED: 6, Reading.COMPACT: 9, Reading.HEXADECIMAL: 12}
-"""So many characters of a form in a row are a leak: between three and six bytes of the secret."""
+"""Consecutive characters of a form that are a leak: between three and six bytes of the secret."""
 
 
 def windows(secret: str, number: int) -> set[bytes]:

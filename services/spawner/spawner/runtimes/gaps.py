@@ -4,7 +4,7 @@ import ctypes
 import os
 from typing import Final
 
-from spawner.runtimes.launching import Walls
+from spawner.runtimes.isolation import Walls
 
 NOTHING: Final = "sandboxes are processes of this host without any isolation"
 _LANDLOCK_CREATE: Final = 444

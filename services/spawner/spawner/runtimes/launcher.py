@@ -2,7 +2,7 @@
 
     python -I -S launcher.py <launch file>
 
-The launch file is written by the spawner (see `launching`) in the format of `marshal`, which loads fastest. The program
+The launch file is written by the spawner (see `isolation`) in the format of `marshal`, which loads fastest. The program
 joins a new session keyring, and, where the sandbox has a host uid of its own, mounts what the sandbox is to see at
 places which that uid reaches, devices of its own among them, in a mount namespace of its own, and gives up root for the
 uid. Bubblewrap then finds those paths in its arguments. Only the standard library.

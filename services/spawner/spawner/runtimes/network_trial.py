@@ -12,7 +12,7 @@ from sandherd_network.policy import NetworkPolicy
 from sandherd.contracts.specs import Limits
 from spawner.runtimes import cgroups, shim
 from spawner.runtimes.contract import RuntimeFailedError, WarmPlan
-from spawner.runtimes.launching import Walls
+from spawner.runtimes.isolation import Walls
 from spawner.runtimes.layout import Place
 from spawner.runtimes.network import Networks
 from spawner.runtimes.sized_disks import SizedDisks

@@ -17,7 +17,7 @@ from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups, gaps, network, network_trial
 from spawner.runtimes.contract import NOT_HELD, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
-from spawner.runtimes.launching import Walls, Wanted, find_walls, refusal
+from spawner.runtimes.isolation import Walls, Wanted, find_walls, refusal
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.process import ProcessRuntime
 from spawner.runtimes.sandbox_users import SandboxUsers

@@ -25,7 +25,7 @@ from spawner.runtimes.contract import (
 )
 from spawner.runtimes.ending import Ending
 from spawner.runtimes.freezing import Freezing
-from spawner.runtimes.launching import Walls
+from spawner.runtimes.isolation import Walls
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.processes import ProcessId
 from spawner.runtimes.run_files import Run

@@ -14,7 +14,7 @@ from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups, environment, limits, network, processes, shim, warming
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
 from spawner.runtimes.entering import Entry
-from spawner.runtimes.launching import Walls
+from spawner.runtimes.isolation import Walls
 from spawner.runtimes.layout import Place
 from spawner.runtimes.processes import ProcessId
 from spawner.runtimes.run_files import Run
