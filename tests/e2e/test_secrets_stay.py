@@ -23,6 +23,7 @@ from sandherd_worker.spool_file import scan, segments
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.e2e.leaking import FOUND, forms
 from tests.faults.conftest import eventually
+from tests.live_files import contents_below
 
 pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(300)]
 
@@ -96,8 +97,8 @@ class Line:
         """The worker's state directory, but for what the agent was given and what is the agent's own."""
         folder = self.home / "sandboxes" / sandbox / "state"
         given = {"task.json", "environment.json"}
-        found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-        return {name: path.read_bytes() for name, path in found.items() if name not in given}
+        found = {str(path.relative_to(folder)): content for path, content in contents_below(folder).items()}
+        return {name: content for name, content in found.items() if name not in given}
 
     async def streams(self, *names: str) -> dict[str, bytes]:
         """All messages of these streams, or of all: subject, headers and content."""
@@ -135,8 +136,8 @@ class Line:
     def files(self) -> dict[str, bytes]:
         """Every file of the stack but the stores of broker and database: logs and whatever else there is."""
         stores = (self.home / "nats", self.home / "postgres" / "data")
-        paths = (path for path in self.home.rglob("*") if path.is_file())
-        return {str(path): path.read_bytes() for path in paths if not any(path.is_relative_to(one) for one in stores)}
+        found = contents_below(self.home).items()
+        return {str(path): content for path, content in found if not any(map(path.is_relative_to, stores))}
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.e2e.line import SANDHERD
+from tests.live_files import contents_below
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -155,9 +156,9 @@ async def test_a_task_from_its_submission_to_its_diff(line: Line) -> None:
 
 def told(line: Line, secret: str) -> list[Path]:
     """The files in the home of the stack, its logs and streams among them, that hold this."""
-    files = [path for path in line.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = contents_below(line.home)
     assert any(path.suffix == ".log" for path in files)
-    return [path for path in files if secret.encode() in path.read_bytes()]
+    return [path for path, content in files.items() if secret.encode() in content]
 
 
 async def test_a_pod_whose_program_is_killed_whole_is_recovered(line: Line) -> None:

@@ -17,6 +17,7 @@ from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import KEY, SNAPSHOT, Double
 from tests.integration.spawner.conftest import Person, eventually
 from tests.integration.spawner.starting import environment
+from tests.live_files import contents_below
 
 EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; sleep 0.5"]
 
@@ -136,4 +137,4 @@ async def test_a_worker_that_is_lost_is_made_up_for(
 
 
 def _files(folder: Path) -> list[str]:
-    return [path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()]
+    return [content.decode(errors="replace") for content in contents_below(folder).values()]

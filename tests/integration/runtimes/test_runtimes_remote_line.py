@@ -14,6 +14,7 @@ from sandherd.stack.broker import Broker
 from spawner.main import compose
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
 from tests.integration.spawner.conftest import Person, eventually
+from tests.live_files import contents_below
 
 EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; sleep 0.5"]
 pytestmark = [pytest.mark.timeout(300)]
@@ -131,4 +132,4 @@ async def test_a_sandbox_that_is_lost_is_told(
 
 
 def _files(folder: Path) -> list[str]:
-    return [path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()]
+    return [content.decode(errors="replace") for content in contents_below(folder).values()]

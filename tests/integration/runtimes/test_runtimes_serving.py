@@ -33,6 +33,7 @@ from tests.doubles.remote.double import Double as RuntimeApi
 from tests.doubles.remote.opening import remote
 from tests.doubles.toolchains import laid
 from tests.integration.spawner.conftest import Person, eventually
+from tests.live_files import contents_below
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -155,7 +156,7 @@ async def test_an_agent_server_is_reached_wherever_its_sandbox_is(
         await _only_by_what_is_wanted(bare.url, {"X-Session-API-Key": str(whole.key)}, whole.headers or {})
     secrets = [str(whole.key), *(whole.headers or {}).values()]
     told = [json.dumps(served.person.events), bare.url, repr(whole), *logged, *capfd.readouterr()]
-    kept = [path.read_bytes() for path in herd.home.rglob("*") if path.is_file()]
+    kept = contents_below(herd.home).values()
     for secret in secrets:
         assert not [text for text in told if secret in text]
         assert not [content for content in kept if secret.encode() in content]

@@ -22,6 +22,7 @@ from sandherd.stack.broker import Broker
 from spawner.runtimes import processes
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.spawner.entry_paths import assert_confined, check_code
+from tests.live_files import holding
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(400)]
@@ -105,8 +106,7 @@ async def test_an_agent_server_lives_and_ends_with_its_sandbox(served: Served, h
     await _is_started_again(served, key)
     await _ends_with_its_sandbox(served)
     assert key not in json.dumps(served.person.events)
-    kept = [path for root in (home, herd.home) for path in root.rglob("*") if path.is_file()]
-    assert not [path for path in kept if key.encode() in path.read_bytes()]
+    assert holding(key.encode(), home, herd.home) == []
 
 
 async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> None:

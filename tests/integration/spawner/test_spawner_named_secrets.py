@@ -20,7 +20,8 @@ from sandherd.contracts.requests import ListSecrets, SetSecret
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.sealed_secrets import private_key, public_text, seal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.file_thief import CANARY, Thief, context_of, files_of, forgotten
+from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
+from tests.live_files import holding
 
 Make = Callable[..., Service]
 SECOND = "canary-5c0d-of-a-rotated-value"
@@ -64,7 +65,7 @@ async def test_a_task_has_the_value_that_is_stored_when_its_attempt_begins(
         assert (await sandherd("secrets", "set", "deploy-key", given=f"{CANARY}\n"))[0] == 0
         task = await person.submit(needs(SECOND), secrets={"TOKEN": "deploy-key"}, files={"a": "b"})
         assert await ended_as(person, task, 1) == "failed"
-        assert [path for path in files_of(herd.home) if CANARY.encode() in path.read_bytes()] == []
+        assert holding(CANARY.encode(), herd.home) == []
         await alice.set_secret("deploy-key", SECOND, by="ada")
         await person.eventually(lambda: not thief.finds(CANARY))
         await person.command(RetryTask(task=task), task)

@@ -26,7 +26,8 @@ from spawner.main import compose
 from spawner.named_secrets.store import SecretStore
 from spawner.records.vault import Vault, herd_key
 from tests.integration.spawner.conftest import Person
-from tests.integration.spawner.file_thief import CANARY, Thief, context_of, files_of, forgotten
+from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
+from tests.live_files import holding
 
 Eventually = Callable[..., Awaitable[Any]]
 Make = Callable[..., Service]
@@ -49,7 +50,7 @@ async def test_a_completed_task_leaves_no_value(spawner: Make, person: Any, herd
         view = await person.reaches(task, "running")
         work = person.home / "sandboxes" / view.sandbox / "work"
         await person.eventually((work / "ok").exists)
-        stored = [path for path in files_of(herd.home) if CANARY.encode() in path.read_bytes()]
+        stored = holding(CANARY.encode(), herd.home)
         assert stored == []
         # Whoever has the herd's keys as well can open it as long as the task is not done.
         assert any("/" not in found for found in thief.finds())
@@ -84,7 +85,7 @@ async def test_a_failed_task_is_retried_with_its_secrets_until_they_expire(
         assert view.state == "failed"
         assert view.error.endswith("3")
         assert (view.secrets_until - view.ended_at).total_seconds() == pytest.approx(600, abs=1)
-        assert [path for path in files_of(herd.home) if CANARY.encode() in path.read_bytes()] == []
+        assert holding(CANARY.encode(), herd.home) == []
         await person.command(RetryTask(task=task), task)
 
         async def again() -> Any:
@@ -223,7 +224,7 @@ async def test_a_client_seals_its_secrets_before_it_sends_them(
         task = await alice.submit(spec)
         async with herd.bus(Principal.SPAWNER) as bus:
             assert (await bus.js.stream_info("COMMANDS")).state.messages == 1
-        assert [path for path in files_of(herd.home) if CANARY.encode() in path.read_bytes()] == []
+        assert holding(CANARY.encode(), herd.home) == []
         async with at_work(spawner):
             assert (await person.ended(task)).state == "completed"
             await forgotten(person, herd, thief)
@@ -258,7 +259,7 @@ async def test_a_backup_has_no_secrets_unless_they_are_requested(
     shutil.copytree(herd.home / "identity", tmp_path / "thief" / "identity")
     async with thiefs:
         await bring_back(context_of(thiefs), thiefs.home / "identity", folder, None)
-        assert [path for path in files_of(tmp_path) if CANARY.encode() in path.read_bytes()] == []
+        assert holding(CANARY.encode(), tmp_path) == []
         assert bool(Thief(thiefs, folder).finds()) == with_secrets
         assert bool(Thief(thiefs, folder).finds(named)) == with_secrets
         if not with_secrets:

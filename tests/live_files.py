@@ -1,0 +1,43 @@
+"""Files in folders of running programs, which may remove or replace a file at any moment."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def contents_below(*folders: Path) -> dict[Path, bytes]:
+    """The content of every regular file below these folders, without those removed while it is read.
+
+    Raises `OSError` for whatever can't be read for another reason: a search must not pass for lack of permission.
+    """
+    found = {}
+    for path in _regular_files(*folders):
+        try:
+            found[path] = path.read_bytes()
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def holding(content: bytes, *folders: Path) -> list[Path]:
+    """The regular files below these folders that contain these bytes."""
+    return [path for path, found in contents_below(*folders).items() if content in found]
+
+
+def _regular_files(*folders: Path) -> Iterator[Path]:
+    for top in folders:
+        for place, _, names in os.walk(top, onerror=_unless_removed):
+            for name in names:
+                path = Path(place, name)
+                try:
+                    regular = stat.S_ISREG(path.lstat().st_mode)
+                except FileNotFoundError:
+                    continue
+                if regular:
+                    yield path
+
+
+def _unless_removed(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
