@@ -224,6 +224,12 @@ def pids(found: StackStatus) -> dict[str, tuple[int | None, int]]:
     return {part.name: (part.pid, part.restarts) for part in found.parts if part.name in (*SERVICES, "postgres")}
 
 
+def errors(stack: Stack) -> str:
+    """What the services have logged as errors, so that a failure shows why one of them ended."""
+    lines = [line for path in (stack.home / "logs").glob("*.log") for line in path.read_text().splitlines()]
+    return "\n".join(line.replace("\\n", "\n") for line in lines if '"level": "error"' in line)
+
+
 async def test_losing_any_leader_costs_nothing(stack: Stack) -> None:
     """What was acknowledged is in the history once and in order; each task is done once; no service was restarted."""
     before = pids(await whole(stack))
@@ -244,7 +250,7 @@ async def test_losing_any_leader_costs_nothing(stack: Stack) -> None:
             _, audit = await stack.whole(herd, str(view.sandbox))
             assert (audit.missing, audit.dead) == (0, 0)
     assert [(view.state, view.attempt) for view in views] == [(TaskState.COMPLETED, 1)] * len(views)
-    assert pids(await whole(stack)) == before
+    assert pids(await whole(stack)) == before, errors(stack)
     history = await History.read(stack)
     check(history.said, voice, [f"/sandherd/sandbox/{sandbox}" for sandbox in sandboxes])
     count = sum(map(len, history.said.values()))

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from monitor.herd import Herd
 from monitor.snapshot import Manifest, SnapshotError, pack, unpack
 from sandherd.bus.connection import Bus, PublishFailedError
+from sandherd.bus.reading import last_on
 from sandherd.contracts.names import new_uuid
 from sandherd.telemetry import logs
 
@@ -33,7 +34,10 @@ class Keeping:
         """The last event that is in the snapshot."""
 
     async def restore(self) -> Herd:
-        """The herd as it was last saved; an empty one, said in the log, if there is none that can be used."""
+        """The herd as it was last saved; an empty one, said in the log, if there is none that can be used.
+
+        Raises nats-py's errors while nobody answers for the bucket.
+        """
         try:
             manifest = await self._manifest()
             if manifest is None:
@@ -63,7 +67,7 @@ class Keeping:
 
     async def _manifest(self) -> Manifest | None:
         try:
-            last = await self._bus.js.get_last_msg(_STREAM, _MANIFEST)
+            last = await last_on(self._bus, _STREAM, _MANIFEST)
         except nats.js.errors.NotFoundError:
             return None
         self._revision = last.seq or 0
@@ -71,7 +75,7 @@ class Keeping:
 
     async def _pieces(self, manifest: Manifest) -> AsyncIterator[bytes]:
         for number in range(manifest.pieces):
-            last = await self._bus.js.get_last_msg(_STREAM, _piece(manifest.generation, number))
+            last = await last_on(self._bus, _STREAM, _piece(manifest.generation, number))
             yield last.data or b""
 
     def _next_generation(self, fence: int) -> str:

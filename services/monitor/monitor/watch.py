@@ -30,7 +30,8 @@ SNAPSHOT_EVERY: Final = 15.0
 _NEAR: Final = 2000
 """So many events before the end of the stream, its past counts as read: a busy stream has no end."""
 _LEASE_CHECKED_EVERY: Final = 0.5
-_UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError, ValueError)
+_UNANSWERED: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
+_UNREADABLE: Final = (*_UNANSWERED, ValueError)
 _log: Final = logs.get("watch")
 
 
@@ -57,13 +58,26 @@ class Watch:
 
     async def run(self, check_interval: float) -> None:
         """Watch until the lease is lost."""
-        self._herd = await self._keeping.restore()
         try:
+            self._herd = await self._restored()
             await together(self._follow(), self._tick_on(check_interval), self._save_on(), self._end_with_lease())
         except LeaseLostError:
             _log.warning("another watches now")
         finally:
             await self._leave()
+
+    async def _restored(self) -> Herd:
+        """The herd of the snapshot, as soon as it can be read: while a stream has no leader, nobody answers for it.
+
+        Raises `LeaseLostError`.
+        """
+        while True:
+            self._lease.check()
+            try:
+                return await self._keeping.restore()
+            except _UNANSWERED as error:
+                _log.warning("the snapshot can't be read yet", error=repr(error))
+                await asyncio.sleep(REBIND)
 
     async def _leave(self) -> None:
         """Keep what was folded last, so that the next holder need not read it again."""

@@ -1,15 +1,26 @@
 """The snapshot in its bucket, and a stream that no longer has what follows it."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+from structlog.testing import capture_logs
+
+from monitor.acting import Acting
 from monitor.following import Follower
 from monitor.herd import Herd
 from monitor.keeping import Keeping
+from monitor.main import compose, limits_of
 from monitor.state import Seen
+from monitor.watch import Watch
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
+from sandherd.bus.lease import Lease
+from sandherd.bus.publishing import Speaker
+from sandherd.bus.together import end
 from sandherd.contracts.subjects import Principal
+from tests.patience import PATIENCE
 
 World = Any
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -56,6 +67,36 @@ async def test_a_snapshot_that_lost_a_piece_is_passed_over(world: World) -> None
         await bus.publish("$KV.monitor.piece.1-a.0", b"x", msg_id="x")
         restored = await Keeping(bus).restore()
     assert (restored.position, restored.live) == (0, {})
+
+
+async def test_a_watch_waits_while_nobody_answers_for_the_snapshot(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease is held and the broker is away: the watch does not end, and goes on from the snapshot afterwards."""
+    monkeypatch.setattr(Lease, "check", lambda _lease: None)  # the life of the lease is not the claim
+    service = compose(world.herd.settings(Principal.MONITOR, check_interval=0.1))
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        await Keeping(bus).save(herd_of(3, 30), fence=1)
+        await world.herd.kill()
+        acting = Acting(bus, Speaker(bus, Principal.MONITOR))
+        watch = Watch(
+            bus, Lease(bus, "monitor.watch", "test"), limits_of(service.settings),
+            acting=acting, follower=Follower(bus), meters=service.meters,
+        )  # fmt: skip
+        with capture_logs() as lines:
+            watching = asyncio.create_task(watch.run(service.settings.check_interval))
+            await logged(lines, watching, event="the snapshot can't be read yet")
+            await world.herd.restart()
+            await logged(lines, watching, event="snapshot restored", position=30, sandboxes=3)
+        await end([watching])
+
+
+async def logged(lines: list[Any], watching: "asyncio.Task[None]", **line: Any) -> None:
+    """Wait for a line in the log, for as long as the watch goes on."""
+    async with asyncio.timeout(PATIENCE):
+        while not any(line.items() <= found.items() for found in lines):
+            assert not watching.done(), watching
+            await asyncio.sleep(0.05)
 
 
 async def test_a_stream_that_no_longer_has_what_follows_is_read_from_its_first(world: World) -> None:
