@@ -89,7 +89,7 @@ docs: install ## Write the documents that are made from the code.
 AT_ONCE ?= $(shell expr 2 '*' "$$(nproc)")
 .PHONY: test
 test: toolchains engines collected check ## The tests: what CI runs.
-	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --slowest build/slowest.txt tests
+	@$(BIN)/pytest -n $(AT_ONCE) --dist loadgroup -m "not long" --reports build tests
 
 # Compiles all that tests import, beside the checks: else each of the processes that run tests would do it for itself.
 .PHONY: collected

@@ -23,7 +23,7 @@ from sandherd.stack.postgres import PostgresServer
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup
 from tests.run_lifetime import Lifetime, begin
-from tests.slowest import write_slowest
+from tests.run_reports import RunReports
 
 TEMPLATE = "template_history"
 
@@ -38,8 +38,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | No
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--slowest FILE`: where the slowest tests are written to."""
-    parser.addoption("--slowest", metavar="FILE", help="write the 50 slowest tests of this run to FILE")
+    """`--reports FOLDER`: where failures and the slowest tests are written to."""
+    parser.addoption("--reports", metavar="FOLDER", help="write failed.txt and slowest.txt of this run to FOLDER")
 
 
 RUN = pytest.StashKey[Lifetime | None]()
@@ -49,13 +49,9 @@ RUN = pytest.StashKey[Lifetime | None]()
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run, before anything asks where temporary files are."""
     config.stash[RUN] = begin(config)
+    if (folder := config.getoption("reports")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RunReports(Path(folder)))
     _keep_no_logger()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Write the slowest tests, where that is asked for."""
-    if place := config.getoption("slowest"):
-        write_slowest(Path(place), terminalreporter)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
