@@ -14,7 +14,7 @@ from tests.e2e.line import SANDHERD, Line
 from tests.models.ports import DECLARED, endpoints
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def line_home() -> Iterator[Path]:
     """The home of a stack that runs, with the SDKs that are installed already; acp's is not."""
     home = Path(tempfile.mkdtemp(prefix="agents-"))

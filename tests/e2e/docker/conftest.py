@@ -53,7 +53,7 @@ profiles:
 T = TypeVar("T")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def docker_home(docker_engine: Engine) -> Iterator[Path]:
     """The home of a stack that runs, with a settings file."""
     home = new_home(docker_engine)
