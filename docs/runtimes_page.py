@@ -125,7 +125,7 @@ lead further than one means. A destination without a declaration is refused by a
 - A sandbox has at most 512 connections, 600 new ones at once and 100 per second after that, 64 open questions for
   names; a connection without traffic for four hours, or half closed for 15 minutes, is closed.
 - A killed forwarder is started again; its connections are lost. It lives as long as its sandbox, not as long as the
-  spawner, in the sandbox's control groups and, with a root spawner, under the sandbox's uid.
+  spawner, in the sandbox's control groups and, where it has a host uid of its own, under that.
 
 The forwarder is ours (`sandherd_network`), as no package that pip installs carries pasta or slirp4netns, and neither
 of them decides by destination. It needs no TUN device, no privileges beyond those over the sandbox's own user
@@ -141,10 +141,11 @@ and `nodev`, and a new session keyring. What it runs sees itself as uid 1000. On
 | the spawner runs as | sandboxes run as | separated from other sandboxes by |
 | --- | --- | --- |
 | root | a host uid and gid of their own | uid, namespaces, seccomp, Landlock |
+| another user who has subordinate ids | a subordinate uid and gid of their own | uid, namespaces, seccomp, Landlock |
 | another user | that user | namespaces, seccomp, Landlock |
 
-`sandherd runtimes` shows which it is as `HOST UID` (`own`, `spawner`; `root` only with weak isolation), and `sandherd
-doctor` as `sandbox host uid`.
+`sandherd runtimes` shows which it is as `HOST UID` (`own`, `subordinate`, `spawner`; `root` only with weak isolation),
+and `sandherd doctor` as `sandbox host uid`.
 
 The host uids come from `SANDHERD_SANDBOX_UID_FIRST` and `SANDHERD_SANDBOX_UID_COUNT`. The spawner checks at its start
 that the range exists here (`/proc/self/uid_map`) and has nothing of `/etc/passwd`, `/etc/group`, `/etc/subuid` and
@@ -153,7 +154,32 @@ share one, whichever spawner they belong to. A spawner that starts removes reser
 gone, unless a process still runs under the uid. Spawners in containers that do not share `/run` need ranges of their
 own.
 Interpreter, packages and toolchains may lie below a directory that only root can enter, as `/root`, but must themselves
-be readable by everybody. Subordinate uids of ordinary users (`/etc/subuid`) are not used.
+be readable by everybody.
+
+### Subordinate uids
+
+The spawner of an ordinary user gives each sandbox one of the user's subordinate uids, so that a user without root has
+sandboxes with host uids of their own. It needs:
+
+- a range of at least 1,024 ids for the user in `/etc/subuid` and in `/etc/subgid`, which is nobody else's; each sandbox
+  uses one. The largest of several is used. `useradd` makes one of 65,536 for new users; for others as root:
+  `usermod --add-subuids 300000-365535 --add-subgids 300000-365535 USER`;
+- `newuidmap` and `newgidmap` (Debian's package `uidmap`, elsewhere `shadow-utils`);
+- an entry in `/etc/passwd`, and a home directory in which it can make `.local/state/sandherd/uids`, where all spawners
+  of the user reserve uids. It must not be shared by several hosts;
+- a file system for `SANDHERD_HOME` on which files can belong to those ids, which excludes most network file systems;
+- one of `/media`, `/mnt`, `/srv` and `/opt` in which nothing lies that sandboxes are to see: it is covered in them.
+
+There is nothing to be set. The spawner moves into a user namespace in which its user and these ids exist, and nothing
+else: it stays the same user, with rights over those ids alone. A spawner that is started again joins the namespace of
+the sandboxes that still run. Where something is missing, sandboxes run under the user's own uid, and `sandherd
+runtimes` and `sandherd doctor` state the reason as a gap. While sandboxes run that were started that way, a spawner
+that is started again goes on with them so; after `sandherd down` it looks anew.
+
+While a sandbox exists its files belong to its uid. `sandherd down` gives those that are left to the user, who can then
+remove the home as any directory. Run it before you take the ids or the programs away, before you go back to a version
+that does not know subordinate uids, and before you remove the home. Rootless containers of the same user draw from the
+same range: one may have the uid of a sandbox. Limits of memory, cores and disk are those of an ordinary user.
 
 The worker and its agents have the same uid. An agent can't trace the worker or open its files in `/proc`, as the worker
 is not dumpable; it can't signal it, as each program that the worker starts is in a Landlock domain of its own (Linux

@@ -18,6 +18,7 @@ GROUPS: Final = (
     ("agents", re.compile(r"tests/e2e/test_line_")),
     ("secrets", re.compile(r"tests/e2e/test_secrets_stay")),
     ("packages", re.compile(r"tests/integration/client/test_client_wheels")),
+    ("subordinate", re.compile(r"tests/e2e/test_subordinate_uids")),
     ("line", re.compile(r"tests/e2e/test_spawner_line")),
     ("stack", re.compile(r"tests/integration/stack/test_stack_(?:supervisor|trace)")),
     ("kills", re.compile(r"tests/faults/test_faults_(?:kills|approvals)")),

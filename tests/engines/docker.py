@@ -230,5 +230,5 @@ async def _import(docker: Docker, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    unpacked(*_PACKAGES, *_IPTABLES, *_BESIDE)
+    unpacked(*_PACKAGES, *_IPTABLES, *_BESIDE, "uidmap")
     base()

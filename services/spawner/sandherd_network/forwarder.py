@@ -25,7 +25,7 @@ if not __package__:  # run as a program: nothing but the standard library is fou
 from sandherd_network import netlink
 from sandherd_network.connections import MOST, Connections, connecting
 from sandherd_network.loop import READ, Loop
-from sandherd_network.namespace import Namespace
+from sandherd_network.namespace import Namespace, give_up_capabilities
 from sandherd_network.policy import Decisions, NetworkPolicy, literal, plain
 from sandherd_network.port_publisher import Publisher
 from sandherd_network.resolver import Resolver
@@ -93,11 +93,13 @@ def _serve(pid: int, decisions: Decisions, publisher: Publisher) -> None:
 
 
 def _be(owner: int) -> None:
-    """The owner of the namespaces: who else but root may enter them."""
-    if os.geteuid() == 0 and owner != 0:
+    """The owner of the namespaces: who else but root may enter them. From here on without capabilities."""
+    if owner not in {0, os.geteuid()}:
         os.setgroups([])
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
+    if os.geteuid() != 0:
+        give_up_capabilities()
 
 
 def _most() -> int:

@@ -3,7 +3,8 @@
     sandherd-spawner-end
 
 All of them at once: each worker is asked to end, has its grace to say so and to bring up what was said, and then
-every process of the sandbox is ended. No record is changed here: the next spawner takes in what the workers have said.
+every process of the sandbox is ended. Files that belong to a subordinate uid are given to the spawner's user. No record
+is changed here: the next spawner takes in what the workers have said.
 The exit status is 1 if something does not end.
 """
 
@@ -14,7 +15,7 @@ from typing import Final
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import Settings, load
 from sandherd.telemetry import logs
-from spawner.runtimes.choosing import open_runtimes
+from spawner.runtimes.choosing import enter_namespace, open_runtimes
 from spawner.runtimes.contract import Runtime, RuntimeFailedError
 
 _log: Final = logs.get("end_all")
@@ -56,6 +57,7 @@ def main() -> int:
     try:
         settings = load().settings
         logs.configure("spawner-end", settings.log_level)
+        enter_namespace(settings)
         return asyncio.run(run(settings))
     except (ContractError, RuntimeFailedError, OSError) as error:
         sys.stderr.write(f"sandherd-spawner-end: {error}\n")

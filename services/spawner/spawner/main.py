@@ -36,7 +36,7 @@ from spawner.reachable import reach
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
 from spawner.resolving import Menu
-from spawner.runtimes.choosing import open_runtimes
+from spawner.runtimes.choosing import enter_namespace, open_runtimes
 from spawner.runtimes.contract import Runtime, able
 from spawner.runtimes.opening import WORKER
 from spawner.sandboxes.admission import Admission
@@ -269,9 +269,14 @@ def compose(
     return service
 
 
+def _composed(settings: Settings) -> Service:
+    enter_namespace(settings)
+    return compose(settings)
+
+
 def main() -> None:
     """The program."""
-    serve(Principal.SPAWNER, compose)
+    serve(Principal.SPAWNER, _composed)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from sandherd.contracts.specs import Limits
     ("whose", "state", "words"),
     [
         ("own", State.RIGHT, "a host uid of its own"),
+        ("subordinate", State.RIGHT, "a subordinate uid of the spawner's user"),
         ("spawner", State.WORTH_A_LOOK, "share the host uid of the spawner"),
         ("root", State.WORTH_A_LOOK, "share the uid of the host's root"),
     ],

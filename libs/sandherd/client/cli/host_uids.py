@@ -6,9 +6,13 @@ from typing import Final
 from sandherd.client.cli.checks import Check, State
 from sandherd.contracts.requests import RuntimeView
 
-REMEDY: Final = "run the spawner as root, with host uids that are free: each sandbox then has a host uid of its own"
+REMEDY: Final = (
+    "run the spawner as root, with host uids that are free, or give its user subordinate uids (/etc/subuid, "
+    "/etc/subgid, newuidmap): each sandbox then has a host uid of its own"
+)
 _FOUND: Final = {
     "own": (State.RIGHT, "each sandbox of runtime {} has a host uid of its own"),
+    "subordinate": (State.RIGHT, "each sandbox of runtime {} has a subordinate uid of the spawner's user"),
     "spawner": (State.WORTH_A_LOOK, "sandboxes of runtime {} share the host uid of the spawner"),
     "root": (State.WORTH_A_LOOK, "sandboxes of runtime {} share the uid of the host's root"),
 }

@@ -84,8 +84,9 @@ class RuntimeView(Model):
     """What its sandboxes reach, unless their profile says otherwise: `internet`, `allow`, `none` or `host`; nothing
     where whoever makes them decides."""
     host_uid: str = Field(default="", exclude_if=lambda whose: not whose)
-    """Under whose uid of the host its sandboxes run: `own` (each sandbox has one that nobody else has), `spawner`, or
-    `root`; empty where that is not known."""
+    """Under whose uid of the host its sandboxes run: `own` (each sandbox has one that nobody else has), `subordinate`
+    (each has one of the subordinate uids of the spawner's user), `spawner`, or `root`; empty where that is not known.
+    """
 
 
 class Profile(Model):

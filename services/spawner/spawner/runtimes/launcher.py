@@ -4,8 +4,8 @@
 
 The launch file is written by the spawner (see `isolation`) in the format of `marshal`, which loads fastest. The program
 joins a new session keyring, and, where the sandbox has a host uid of its own, mounts what the sandbox is to see at
-places which that uid reaches, devices of its own among them, in a mount namespace of its own, and gives up root for the
-uid. Bubblewrap then finds those paths in its arguments. Only the standard library.
+places which that uid reaches, devices of its own among them, in a mount namespace of its own, and gives up its own uid
+and capabilities for it. Bubblewrap then finds those paths in its arguments. Only the standard library.
 """
 
 import ctypes
@@ -21,6 +21,8 @@ _NEW_MOUNTS: Final = 0x00020000
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS, _REMOUNT = 1, 2, 4, 8, 32
 _BIND, _RECURSIVE, _SLAVE = 4096, 16384, 1 << 19
 """Of unshare(2) and mount(2)."""
+_CAPABILITIES_3: Final = 0x20080522
+"""The version of capset(2)."""
 _NO_KEYRINGS: Final = 38
 """ENOSYS: a kernel without keyrings has none to leak."""
 
@@ -43,6 +45,8 @@ def main() -> int:
         if launch["user"] is not None:
             _stage(launch["stage"], launch["mounts"], launch["covers"])
             _become(launch["user"])
+        if os.getuid() != 0:
+            _give_up_rights()
         argv = list(launch["argv"])
         if launch["filter"]:
             argv[1:1] = ["--seccomp", str(_in_memory(launch["filter"]))]
@@ -71,11 +75,20 @@ def _stage(stage: str, mounts: list[list[Any]], covers: list[str]) -> None:
         _make_like(source, target)
         _mount(source, target, None, _BIND | _RECURSIVE)
         if writable:
-            _mount(None, target, None, _REMOUNT | _BIND | _NO_SETUID | _NO_DEVICES)
+            _close(target)
     for target in covers:
         if os.path.isdir(target):  # noqa: PTH112  # as above
             _mount("tmpfs", target, "tmpfs", _NO_SETUID | _NO_DEVICES | _READ_ONLY, "mode=0755,size=4k")
     _make_devices(f"{stage}/dev")
+
+
+def _close(target: str) -> None:
+    """No setuid programs and no devices there. Raises `OSError`."""
+    flags = _REMOUNT | _BIND | _NO_SETUID | _NO_DEVICES
+    try:
+        _mount(None, target, None, flags)
+    except PermissionError:  # in a user namespace no option of the host's mount may be taken away
+        _mount(None, target, None, flags | os.statvfs(target).f_flag & _NO_PROGRAMS)
 
 
 def _make_devices(folder: str) -> None:
@@ -121,6 +134,13 @@ def _become(user: int) -> None:
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
+
+
+def _give_up_rights() -> None:
+    """Capabilities that a spawner has over its user's subordinate ids: no sandbox has any. Raises `OSError`."""
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)()
+    if _LIBC.capset(ctypes.byref(header), ctypes.byref(none)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _in_memory(program: bytes) -> int:

@@ -15,12 +15,12 @@ from typing import Final, Literal, Self
 from sandherd.private_files import make_directory
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
-from spawner.runtimes import bubblewrap, cgroups, gaps, network, network_trial
+from spawner.runtimes import bubblewrap, cgroups, gaps, network, network_trial, user_namespace
 from spawner.runtimes.contract import NOT_HELD, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.isolation import Walls, Wanted, find_walls, refusal
 from spawner.runtimes.layout import Layout, Place
 from spawner.runtimes.process import ProcessRuntime
-from spawner.runtimes.sandbox_users import SandboxUsers
+from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
 
 WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
 """`-P`: the work tree is the current directory, and nothing in it may be imported in place of the worker's modules."""
@@ -141,10 +141,12 @@ def _isolating(options: Options) -> _Isolated:
     if options.isolation == "none":
         _log.warning("sandboxes are not isolated from this host: SANDHERD_ISOLATION=none")
         return _Isolated()
-    users = SandboxUsers(*options.uids) if os.getuid() == 0 else None
+    users, unused = _users(options)
     found = _try(options, users)
+    if users and users.of_user and (reason := found.refusal or found.unconnected):
+        found, users, unused = _without_subordinate(options, users, reason)
     if found.walls:
-        return replace(found, gaps=gaps.of(found.walls))
+        return replace(found, gaps=gaps.of(found.walls, unused))
     reason = _no_way(found.refusal)
     if options.isolation == "bubblewrap":
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"SANDHERD_ISOLATION=bubblewrap, but {reason}")
@@ -152,8 +154,31 @@ def _isolating(options: Options) -> _Isolated:
         _log.error("this host can't isolate sandboxes, so none are started", reason=found.refusal)
         return _Isolated(refusal=reason, gaps=(reason,))
     weak = _try(options, None) if users else _Isolated()
-    lacking = gaps.of(weak.walls) if weak.walls else (gaps.NOTHING,)
+    lacking = gaps.of(weak.walls, unused) if weak.walls else (gaps.NOTHING,)
     return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {found.refusal}", *lacking))
+
+
+def _users(options: Options) -> tuple[SandboxUsers | None, str]:
+    """The host uids for sandboxes, or why the spawner's user has none to give."""
+    if os.getuid() == 0:
+        return SandboxUsers(*options.uids), ""
+    found = user_namespace.current()
+    if found.users is None or found.joined:
+        return found.users, found.reason
+    reason = refuses_owners(options.root.parent, found.users)
+    return (None, reason) if reason else (found.users, "")
+
+
+def _without_subordinate(
+    options: Options, users: SandboxUsers, reason: str
+) -> tuple[_Isolated, SandboxUsers | None, str]:
+    """What is found once more, and without them if only that works. A sandbox that has one is not left behind."""
+    again, shared = _try(options, users), _try(options, None)
+    works = not (again.refusal or again.unconnected)
+    if works or user_namespace.current().joined or shared.refusal or shared.unconnected:
+        return again, users, reason
+    _log.warning("subordinate uids are not used", reason=reason)
+    return shared, None, reason
 
 
 def _try(options: Options, users: SandboxUsers | None) -> _Isolated:

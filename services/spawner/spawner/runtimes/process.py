@@ -11,7 +11,7 @@ from typing import Final
 
 from sandherd.bus.together import end
 from sandherd.telemetry import logs
-from spawner.runtimes import cgroups, entering, image_mounts, network, own_files, processes, shim, warming
+from spawner.runtimes import cgroups, entering, network, own_files, processes, shim, warming
 from spawner.runtimes.addresses import Address
 from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import (
@@ -202,10 +202,10 @@ class ProcessRuntime:
         await asyncio.to_thread(self.layout.take_back, unit)
 
     async def leave(self, unit: str) -> None:
-        """Unmount its file system, and remove its control groups unless they alone say what killed it."""
+        """Give its user its files, unmount them, and remove its control groups unless they alone say what killed it."""
         if not self.groups.kills(unit):
             await self.ending.remove_groups(self.layout.place(unit))
-        await asyncio.to_thread(image_mounts.detach, self.layout.place(unit).folder, self.layout.aside / unit)
+        await asyncio.to_thread(self.starting.leave, self.layout.place(unit), Place(self.layout.aside / unit))
 
     async def close(self) -> None:
         """Stop watching; the sandboxes live on."""

@@ -1,14 +1,18 @@
-"""Host user ids of sandboxes: where the spawner is root, each sandbox has an unprivileged one that nobody else has.
+"""Host user ids of sandboxes: each sandbox has an unprivileged one that no other has.
 
-A reservation is a file named after the uid in a folder that all spawners of this host share. It holds the path of the
+They are of a range that is reserved for them where the spawner is root, else of its user's subordinate ids.
+
+A reservation is a file named after the uid in a folder that all spawners of the range share. It holds the path of the
 sandbox's directory, and stays until the sandbox is removed. The sandbox's directory in turn records the uid. After a
 reboot the reservations are gone: a sandbox then gets its recorded uid again if nobody has taken it meanwhile.
 """
 
+import errno
 import fcntl
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +30,8 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES: Final = 4096
 _ID: Final = 2
 """The field of the number in `/etc/passwd` and `/etc/group`."""
+_FOREIGN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.EOPNOTSUPP, errno.EOVERFLOW})
+"""What file systems answer that do not let a file be given to a uid."""
 _SHARED: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -40,6 +46,8 @@ class SandboxUsers:
     first: int
     count: int
     folder: Path = RESERVATIONS
+    of_user: tuple[str, ...] = ()
+    """What `/etc/subuid` calls the user whose subordinate ids they are; empty: the spawner is root."""
 
     @property
     def ids(self) -> range:
@@ -60,7 +68,9 @@ class SandboxUsers:
                 if self._take(uid, place.folder):
                     place.record_user(uid)  # before anybody else looks: a reservation without a record is nobody's
                     return uid
-        raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: raise SANDHERD_SANDBOX_UID_COUNT")
+        more = "give the user a larger range in /etc/subuid and /etc/subgid"
+        fix = more if self.of_user else "raise SANDHERD_SANDBOX_UID_COUNT"
+        raise NoUserError(f"no host uid is free in {self.first}–{self.ids[-1]}: {fix}")
 
     def release(self, place: Place) -> None:
         """Give up this sandbox's reservation, if it has one. Its processes have ended."""
@@ -138,10 +148,30 @@ def collision(users: SandboxUsers, etc: Path = Path("/etc"), proc: Path = Path("
     found = [
         *(f"some of {users.first}–{users.ids[-1]} do not exist here ({path})" for path in _unmapped(users, proc)),
         *(f"{who} in {path} has id {uid}" for path, who, uid in _accounts(etc) if uid in users.ids),
-        *(f"{who} in {path} has some of them" for path, who, theirs in _delegated(etc) if _overlap(theirs, users)),
+        *(
+            f"{who} in {path} has some of them"
+            for path, who, theirs in _delegated(etc, users)
+            if _overlap(theirs, users)
+        ),
     ]
     fix = "set SANDHERD_SANDBOX_UID_FIRST and SANDHERD_SANDBOX_UID_COUNT to ids that are nobody else's"
+    if users.of_user:
+        fix = f"give {users.of_user[0]} ids in /etc/subuid and /etc/subgid that are nobody else's"
     return f"host ids for sandboxes: {found[0]}; {fix}" if found else None
+
+
+def refuses_owners(folder: Path, users: SandboxUsers) -> str | None:
+    """Why files in this directory can't belong to these uids, as on some network file systems; None: they can.
+
+    A disk that is full is no such reason.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
+            os.chown(trial, users.first, users.first)
+            os.chown(trial, os.getuid(), os.getgid())
+    except OSError as error:
+        return f"files in {folder} can't belong to them: {error.strerror}" if error.errno in _FOREIGN else None
+    return None
 
 
 def _unmapped(users: SandboxUsers, proc: Path) -> list[Path]:
@@ -157,11 +187,12 @@ def _accounts(etc: Path) -> Iterator[tuple[Path, str, int]]:
                 yield path, fields[0], int(fields[_ID])
 
 
-def _delegated(etc: Path) -> Iterator[tuple[Path, str, range]]:
+def _delegated(etc: Path, users: SandboxUsers) -> Iterator[tuple[Path, str, range]]:
+    """What others were given."""
     for path in (etc / "subuid", etc / "subgid"):
         for line in _lines(path):
             who, first, count = (*line.split(":"), "", "")[:3]
-            if first.isdecimal() and count.isdecimal():
+            if first.isdecimal() and count.isdecimal() and who not in users.of_user:
                 yield path, who, range(int(first), int(first) + int(count))
 
 
@@ -182,12 +213,34 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def give_tree(folder: Path, uid: int) -> None:
-    """Give a directory and all that is in it to a uid. Links are given, not followed. Raises `OSError`.
+def give_tree(folder: Path, uid: int, gid: int | None = None) -> None:
+    """Give a directory and all that is in it to a uid, and to the gid of the same number, or this one.
 
-    The directory itself is given last: one that is not the uid's has to be given once more.
+    However deep it is; links are given, not followed. Nothing may run in it. The directory itself is given last: one
+    that is not the uid's has to be given once more. Raises `OSError`.
     """
-    for _, folders, files, directory in os.fwalk(folder, follow_symlinks=False):
-        for name in (*folders, *files):
-            os.chown(name, uid, uid, dir_fd=directory, follow_symlinks=False)
-    os.chown(folder, uid, uid, follow_symlinks=False)
+    gid = uid if gid is None else gid
+    here = os.open(folder, _FOLDER)
+    waiting = [os.listdir(here)]  # noqa: PTH208  # pathlib lists no descriptor
+    try:
+        while waiting:
+            if waiting[-1]:
+                name = waiting[-1].pop()
+                os.chown(name, uid, gid, dir_fd=here, follow_symlinks=False)
+                if not stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                    continue
+                waiting.append([])
+                here = _moved(here, name)
+                waiting[-1] = os.listdir(here)  # noqa: PTH208  # as above
+            else:
+                waiting.pop()
+                here = _moved(here, "..") if waiting else here
+    finally:
+        os.close(here)
+    os.chown(folder, uid, gid, follow_symlinks=False)
+
+
+def _moved(here: int, step: str) -> int:
+    there = os.open(step, _FOLDER, dir_fd=here)
+    os.close(here)
+    return there

@@ -11,7 +11,7 @@ from sandherd_network.policy import NetworkPolicy
 
 from sandherd.contracts.specs import Limits
 from sandherd.telemetry import logs
-from spawner.runtimes import bubblewrap, cgroups, environment, limits, network, processes, shim, warming
+from spawner.runtimes import bubblewrap, cgroups, environment, image_mounts, limits, network, processes, shim, warming
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
 from spawner.runtimes.entering import Entry
 from spawner.runtimes.isolation import Walls
@@ -157,6 +157,13 @@ class Starting:
         if not run.claim.exists():
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"the shim of {place.name} did not start; see {run.log}")
 
+    def leave(self, *places: Place) -> None:
+        """Let go of the files of a sandbox that has ended, wherever its directory is. Raises `OSError`."""
+        for place in places:
+            if self.walls and self.walls.subordinate:
+                self.walls.give_back(place)
+        image_mounts.detach(*(place.folder for place in places))
+
     def spawn(self, place: Place, run: Run, start: Start) -> int:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
         try:
@@ -186,7 +193,8 @@ class Starting:
         place.make()
         bubblewrap.write_accounts(place)
         # A worker that an older version started beforehand would lose its files to the new uid.
-        if self.walls and not (place.warm.exists() and place.user is None):
+        older = place.warm.exists() and place.user is None
+        if self.walls and (self.walls.subordinate or not older):
             self.walls.own(place)
         self.groups.make(place.name, limits.for_group(allowed))
 

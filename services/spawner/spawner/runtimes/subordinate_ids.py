@@ -1,0 +1,99 @@
+"""The subordinate uids and gids of the spawner's user (subuid(5), subgid(5)), and how a user namespace maps them.
+
+Inside, every id has the number that it has on the host, with two exceptions: 0 is the first subordinate id, for devpts
+demands that there is one, and where a user's subordinate gids have other numbers than the uids, each sandbox's gid has
+the number of its uid inside. The user's own uid is never 0: no process can become the user by becoming root.
+"""
+
+import os
+import pwd
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+LEAST: Final = 1_024
+"""A user with fewer subordinate ids has too few for sandboxes."""
+_FIELDS: Final = 3
+
+
+class NoSubordinateError(Exception):
+    """Subordinate ids are not used; the text says why, for people."""
+
+
+@dataclass(frozen=True)
+class User:
+    """Whose subordinate ids they are."""
+
+    name: str
+    uid: int
+    gid: int
+    home: Path
+
+    @classmethod
+    def ourselves(cls) -> Self:
+        """The user of this process. Raises `NoSubordinateError`."""
+        try:
+            found = pwd.getpwuid(os.getuid())
+        except KeyError:
+            raise NoSubordinateError(f"uid {os.getuid()} has no entry in /etc/passwd") from None
+        return cls(found.pw_name, found.pw_uid, os.getgid(), Path(found.pw_dir))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What `/etc/subuid` and `/etc/subgid` call it."""
+        return self.name, str(self.uid)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What a user has been given. Both are equally long."""
+
+    uids: range
+    gids: range
+
+    @property
+    def sandboxes(self) -> range:
+        """The host uids for sandboxes: all but the first, which is root inside and nobody's."""
+        return self.uids[1:]
+
+    def uid_map(self, user: User) -> list[int]:
+        """The arguments of newuidmap(1) behind the process id."""
+        return [user.uid, user.uid, 1, 0, self.uids[0], 1, self.uids[1], self.uids[1], len(self.sandboxes)]
+
+    def gid_map(self, user: User) -> list[int]:
+        """The arguments of newgidmap(1) behind the process id."""
+        return [user.gid, user.gid, 1, 0, self.gids[0], 1, self.uids[1], self.gids[1], len(self.sandboxes)]
+
+
+def find_ranges(user: User, etc: Path = Path("/etc")) -> Ranges:
+    """The user's largest range of each file. Raises `NoSubordinateError`."""
+    uids, gids = (_largest(etc / name, user) for name in ("subuid", "subgid"))
+    length = min(len(uids), len(gids))
+    if length < LEAST:
+        raise NoSubordinateError(f"the range of {user.name} there has {length:,} ids, and {LEAST:,} are needed")
+    return Ranges(uids[:length], gids[:length])
+
+
+def _largest(path: Path, user: User) -> range:
+    found = sorted(_of(path, user), key=len)
+    if not found:
+        raise NoSubordinateError(f"{user.name} has no range in {path}")
+    return found[-1]
+
+
+def _of(path: Path, user: User) -> Iterator[range]:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for fields in (line.split(":") for line in lines):
+        if len(fields) == _FIELDS and fields[0] in user.names and fields[1].isdecimal() and fields[2].isdecimal():
+            yield range(int(fields[1]), int(fields[1]) + int(fields[2]))
+
+
+def mapped(uid_map: str, uid: int) -> range | None:
+    """The host uids for sandboxes in a namespace with this map, as read from outside; None if it is not one of ours."""
+    rows = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
+    wide = [range(row[0], row[0] + row[2]) for row in rows if row[0] == row[1] and row[2] > 1]
+    return wide[0] if (uid, uid, 1) in rows and len(wide) == 1 else None

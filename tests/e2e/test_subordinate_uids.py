@@ -1,0 +1,300 @@
+"""An ordinary user's stack where the user has subordinate uids: each sandbox has one of them.
+
+Invariant: no process of a sandbox has the uid of the user, of root, or of another sandbox, whatever becomes of the
+spawner; and when the stack has ended, all that is left in its home belongs to the user.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from spawner.runtimes.network import FORWARDER
+from tests.e2e.line import SANDHERD
+from tests.engines.ordinary_user import COUNT, FIRST, OrdinaryUser
+from tests.patience import PATIENCE
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while"),
+]
+DENIED = "Operation not permitted"
+"""What a foreign process is answered."""
+HOSTILE = """
+import os, shutil
+shutil.copy('/bin/sh', 'sh'); os.chmod('sh', 0o6755); os.chmod('.', 0o777)
+for level in range(1500):
+    os.mkdir('deep'); os.chdir('deep')
+open('last', 'w').close(); os.chmod('.', 0)
+"""
+
+
+@dataclass
+class Stack:
+    """The stack of an ordinary user."""
+
+    user: OrdinaryUser
+
+    @property
+    def home(self) -> Path:
+        return self.user.home / ".sandherd"
+
+    def tell(self, *words: str) -> str:
+        done = self.user.run(str(SANDHERD), "--home", str(self.home), *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    def document(self, *words: str) -> Any:
+        return json.loads(self.user.run(str(SANDHERD), "--home", str(self.home), *words, "-o", "json").stdout)
+
+    def sandbox(self) -> "Sandbox":
+        name = self.tell("sandboxes", "create").splitlines()[-1].split()[0]
+        return Sandbox(self, name)
+
+    def pid(self, part: str) -> int:
+        """The process of a part of the stack."""
+        return int(next(one["pid"] for one in self.document("status")["parts"] if one["name"] == part))
+
+
+@dataclass
+class Sandbox:
+    stack: Stack
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.stack.home / "sandboxes" / self.name
+
+    @property
+    def uid(self) -> int:
+        return int((self.folder / "run" / "uid").read_text())
+
+    def run(self, *words: str) -> str:
+        return self.stack.tell("exec", self.name, "--", *words)
+
+    def python(self, code: str) -> str:
+        return self.run(sys.executable, "-c", code)
+
+    def processes(self) -> set[int]:
+        """All that run under its uid on the host."""
+        return {pid for pid in psutil.pids() if whose(pid) == {self.uid}}
+
+
+def whose(pid: int) -> set[int]:
+    """Every uid and gid of a process."""
+    try:
+        lines = Path("/proc", str(pid), "status").read_text().splitlines()
+    except OSError:
+        return set()
+    return {int(number) for line in lines if line.startswith(("Uid:", "Gid:")) for number in line.split()[1:]}
+
+
+def rights(pid: int) -> set[int]:
+    """The capabilities of a process: those of its sets but the bounding one."""
+    lines = Path("/proc", str(pid), "status").read_text().splitlines()
+    return {int(line.split()[1], 16) for line in lines if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))}
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """One that runs."""
+    user = OrdinaryUser(folder())
+    stack = Stack(user)
+    try:
+        stack.tell("up")
+        yield stack
+    finally:
+        user.run(str(SANDHERD), "--home", str(user.home / ".sandherd"), "down")
+        user.remove()
+
+
+@pytest.fixture
+def own_stack() -> Iterator[Stack]:
+    """One that the test starts and ends."""
+    first = FIRST + COUNT  # nobody else's: the other stack still runs
+    user = OrdinaryUser(folder(), 54_322, range(first, first + COUNT))
+    yield Stack(user)
+    user.run(str(SANDHERD), "--home", str(user.home / ".sandherd"), "down")
+    user.remove()
+
+
+def eventually(condition: Callable[[], Any]) -> None:
+    """Wait until it is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.02)  # noqa: TID251  # a condition of other processes
+
+
+def folder() -> Path:
+    made = Path(tempfile.mkdtemp(prefix="joe-"))
+    made.chmod(0o755)
+    return made
+
+
+def test_each_sandbox_has_a_subordinate_uid_of_its_own(stack: Stack) -> None:
+    """Worker, entered commands and files, as root sees them: no two share one, and it is not root's or the user's."""
+    one, other = stack.sandbox(), stack.sandbox()
+    assert len({one.uid, other.uid, stack.user.uid, 0}) == 4
+    assert all(sandbox.uid in (stack.user.ids or ()) for sandbox in (one, other))
+    for sandbox in (one, other):
+        assert sandbox.processes()
+        told = sandbox.run("sh", "-c", "touch made; id -u; grep -c '^Cap.*[[:space:]]0*$' /proc/self/status")
+        assert told.split() == ["1000", "5"]
+        assert (sandbox.folder / "work" / "made").stat().st_uid == sandbox.uid
+        below = {child.pid for child in psutil.Process(shim_of(sandbox)).children(recursive=True)}
+        inside = {pid for pid in below if Path(f"/proc/{pid}/ns/pid").stat() != Path("/proc/self/ns/pid").stat()}
+        assert inside, below
+        assert all(whose(pid) in ({sandbox.uid}, set()) for pid in inside)
+        (forwarder,) = [pid for pid in below if psutil.Process(pid).cmdline()[3:4] == [str(FORWARDER)]]
+        assert whose(forwarder) == {sandbox.uid}
+        assert rights(forwarder) == rights(max(inside)) == {0}
+
+
+def test_runtimes_and_doctor_state_it(stack: Stack) -> None:
+    """In the column, as a check that is right, and without a gap that names uids."""
+    (runtime,) = stack.document("runtimes")["runtimes"]
+    assert runtime["host_uid"] == "subordinate"
+    assert not any("uid" in gap for gap in runtime.get("gaps", []))
+    told = stack.user.run(str(SANDHERD), "--home", str(stack.home), "doctor").stdout
+    assert "has a subordinate uid of the spawner's user" in told, told
+
+
+def test_the_uid_of_a_sandbox_reaches_nothing_of_another_or_of_the_user(stack: Stack) -> None:
+    """Without any namespace, with that uid alone, as after a fault in all of them: no signal, no tracing, no file."""
+    one, other = stack.sandbox(), stack.sandbox()
+    other.run("sh", "-c", "echo secret >work-of-mine; chmod 644 work-of-mine; chmod 755 .")
+    foreign = {*other.processes(), stack.pid("spawner"), stack.pid("nats")}
+    assert len(foreign) > 2
+    as_one = ["setpriv", f"--reuid={one.uid}", f"--regid={one.uid}", "--clear-groups"]
+    for pid in foreign:
+        for words in (["kill", "-0", str(pid)], ["cat", f"/proc/{pid}/environ"], ["readlink", f"/proc/{pid}/root"]):
+            done = subprocess.run([*as_one, "env", "LC_ALL=C", *words], capture_output=True, text=True, check=False)
+            assert done.returncode != 0, (words, done)
+    kept = (other.folder / "work" / "work-of-mine", stack.home / "context.json", stack.user.home)
+    for path in kept:
+        done = subprocess.run([*as_one, "ls", str(path)], capture_output=True, text=True, check=False)
+        assert "Permission denied" in done.stderr, done
+
+
+def test_no_agent_becomes_the_user(stack: Stack) -> None:
+    """Not by changing its uid, by a setuid program, or by a namespace; and no program there has capabilities."""
+    sandbox, user = stack.sandbox(), stack.user.uid
+    found = json.loads(
+        sandbox.python(
+            f"""
+import ctypes, json, os, shutil
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(act):
+    try:
+        act()
+    except OSError as error:
+        return error.errno
+    return 0
+def call(*words):
+    return 0 if libc.syscall(*words) == 0 else ctypes.get_errno()
+shutil.copy('/bin/sh', 'sh'); os.chmod('sh', 0o6755)
+print(json.dumps({{
+    'root': tried(lambda: os.setresuid(0, 0, 0)), 'user': tried(lambda: os.setresuid({user}, {user}, {user})),
+    'group': tried(lambda: os.setresgid({user}, {user}, {user})), 'groups': tried(lambda: os.setgroups([{user}])),
+    'give': tried(lambda: os.chown('sh', {user}, -1)),
+    'space': call(272 if os.uname().machine == 'x86_64' else 97, 0x10000000),
+    'map': open('/proc/self/uid_map').read().split()[::2],
+}}))
+"""
+        )
+    )
+    assert found.pop("map") == ["1000", "1"]
+    assert all(found.values()), found
+    assert "\t1\n" in sandbox.run("grep", "NoNewPrivs", "/proc/self/status") + "\n"
+    assert (sandbox.folder / "work" / "sh").stat().st_uid == sandbox.uid
+
+
+def test_a_killed_spawner_finds_its_sandboxes_again(stack: Stack) -> None:
+    """It joins their namespace: they run on, commands run in them, new ones start, all are ended and removed."""
+    before = stack.sandbox()
+    uid, processes = before.uid, before.processes()
+    spawner = stack.pid("spawner")
+    os.kill(spawner, signal.SIGKILL)
+    eventually(lambda: stack.pid("spawner") != spawner)
+    stack.tell("up")
+    assert before.run("id", "-u") == "1000"
+    assert before.processes() >= processes
+    for verb in ("pause", "resume"):
+        stack.tell("sandboxes", verb, before.name)
+    assert before.run("id", "-g") == "1000"
+    after = stack.sandbox()
+    assert after.uid not in {uid, stack.user.uid, 0}
+    shims = [Path(f"/proc/{shim_of(one)}/ns/user").readlink() for one in (before, after)]
+    assert {*shims} == {Path(f"/proc/{stack.pid('spawner')}/ns/user").readlink()}
+    for sandbox in (before, after):
+        end(stack, sandbox)
+    reserved = stack.user.home / ".local/state/sandherd/uids"
+    assert not (reserved / str(uid)).exists()
+
+
+def end(stack: Stack, sandbox: Sandbox) -> None:
+    """Terminate it, and wait until nothing is left of it."""
+    processes = sandbox.processes()
+    stack.tell("sandboxes", "terminate", sandbox.name)
+    eventually(lambda: not sandbox.folder.exists() and not any(whose(pid) for pid in processes))
+
+
+def shim_of(sandbox: Sandbox) -> int:
+    return int((sandbox.folder / "run" / "0" / "claim").read_text().split()[1])
+
+
+def test_what_a_stack_leaves_belongs_to_the_user(own_stack: Stack) -> None:
+    """After `up`, `run` and `down`: no process, no foreign file, and the home can be removed, whatever an agent made.
+
+    No setuid file of an agent has become the user's. After that `up` starts sandboxes, and `down` works, once more.
+    """
+    stack = own_stack
+    stack.tell("up")
+    assert "completed" in stack.tell("run", "one", "--", "sh", "-c", "echo done >it")
+    sandbox = stack.sandbox()
+    sandbox.python(HOSTILE)
+    stack.tell("down")
+    assert not stack.user.processes()
+    foreign = subprocess.run(
+        ["find", str(stack.user.home), "!", "-user", str(stack.user.uid)], capture_output=True, text=True, check=True
+    )
+    assert not foreign.stdout
+    setuid = subprocess.run(
+        ["find", str(stack.user.home), "-perm", "/6000"], capture_output=True, text=True, check=True
+    )
+    assert not setuid.stdout
+    assert (sandbox.folder / "work" / "sh").exists()
+    stack.tell("up")
+    assert stack.sandbox().uid in (stack.user.ids or ())
+    stack.tell("down")
+    assert not stack.user.processes()
+    removed = stack.user.run("sh", "-c", f"chmod -R u+rwx {stack.home} && rm -r {stack.home}")
+    assert removed.returncode == 0, removed.stderr
+    assert not stack.home.exists()
+
+
+def test_a_killed_stack_is_ended_with_its_sandboxes(own_stack: Stack) -> None:
+    """Supervisor and spawner killed: what `down` starts then joins the namespace, and nothing is left."""
+    stack = own_stack
+    stack.tell("up")
+    sandbox = stack.sandbox()
+    supervisor = stack.document("status")["supervisor_pid"]
+    spawner = stack.pid("spawner")
+    for pid in (supervisor, spawner):
+        os.kill(pid, signal.SIGKILL)
+    assert sandbox.processes()
+    stack.tell("down")
+    assert not stack.user.processes()
+    assert (sandbox.folder / "work").stat().st_uid == stack.user.uid

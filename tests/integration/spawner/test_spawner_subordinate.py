@@ -1,0 +1,119 @@
+"""Where an ordinary user's subordinate uids can't be used: sandboxes have its own, and the reason is stated.
+
+`tests/e2e/test_subordinate_uids.py` has what holds where they are used.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
+from tests.engines.ordinary_user import FIRST, ROOT, OrdinaryUser
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while"),
+]
+PROGRAM = Path(__file__).with_name("ordinary_spawner.py")
+IDS = range(FIRST + 2 * 65_536, FIRST + 3 * 65_536)
+NO_MAP = "newuidmap: write to uid_map failed: Operation not permitted"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that everybody may pass; what a user has left in it is removed."""
+    made = Path(tempfile.mkdtemp(prefix="joe-"))
+    made.chmod(0o755)
+    yield made
+    OrdinaryUser(made, 54_323).remove()
+
+
+def spawner(user: OrdinaryUser, *words: str, path: str | None = None) -> Any:
+    """What the program finds: isolation, whose uid, gaps, why none is started, and what came of `words`."""
+    beside = f"{user.programs}:/usr/sbin:/usr/bin:/sbin:/bin" if path is None else path
+    env = ["env", f"PATH={beside}", f"PYTHONPATH={ROOT}"]
+    done = user.run(*env, sys.executable, "-P", str(PROGRAM), str(user.home / "herd"), *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def broken(folder: Path) -> Path:
+    """Programs of which one fails."""
+    made = folder / "programs"
+    made.mkdir()
+    for name in ("newuidmap", "newgidmap"):
+        (made / name).write_text(f"#!/bin/sh\necho '{NO_MAP}' >&2\nexit 1\n")
+        (made / name).chmod(0o755)
+    return made
+
+
+CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no range": (lambda folder: spawner(OrdinaryUser(folder, 54_323, None)), "has no range in /etc/subuid"),
+    "small": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS[:100])), "has 100 ids, and 1,024 are needed"),
+    "missing": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS), path="/none"), "newuidmap is not installed"),
+    "failing": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS, broken(folder))), NO_MAP),
+    "refused": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS), "covered"), "can be covered"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_where_there_are_none_the_user_s_uid_is_used_and_the_reason_stated(case: str, folder: Path) -> None:
+    """Sandboxes start as before, isolated by bubblewrap; the gap has the reason, and what a shared uid exposes."""
+    look, words = CASES[case]
+    isolation, whose, gaps, refusal, _ = look(folder)
+    assert (isolation, whose, refusal) == ("bubblewrap", "spawner", None)
+    (gap,) = [gap for gap in gaps if "uid" in gap]
+    assert "sandboxes run under the spawner's own uid" in gap
+    assert "subordinate uids (/etc/subuid) are not used: " in gap
+    assert words in gap
+
+
+@pytest.mark.parametrize("why", ["no range", "refused"])
+def test_sandboxes_that_share_the_user_s_uid_are_not_left_behind(why: str, folder: Path) -> None:
+    """While one runs that was started without them, a spawner manages it as before; then they are used."""
+    if why == "refused":
+        spawner(OrdinaryUser(folder, 54_323, IDS), "create", "sbx-old", "covered")
+    else:
+        spawner(OrdinaryUser(folder, 54_323, None), "create", "sbx-old")
+    user = OrdinaryUser(folder, 54_323, IDS)
+    _, whose, gaps, refusal, done = spawner(user, "run", "sbx-old")
+    assert (whose, refusal, done) == ("spawner", None, "1000\n")
+    assert any("started without them still run" in gap for gap in gaps)
+    spawner(user, "remove", "sbx-old")
+    assert not user.processes()
+    assert spawner(user)[1] == "subordinate"
+
+
+def test_sandboxes_that_have_one_are_managed_without_the_range(folder: Path) -> None:
+    """Its namespace is joined, though the range and the programs are gone meanwhile: they end, and are removed."""
+    user = OrdinaryUser(folder, 54_323, IDS)
+    assert spawner(user, "create", "sbx-old")[1] == "subordinate"
+    place = user.home / "herd" / "sandboxes" / "sbx-old"
+    uid = (place / "work").stat().st_uid
+    assert uid in IDS
+    without = OrdinaryUser(folder, 54_323, None)
+    assert spawner(without, "run", "sbx-old", path="/none")[1::3] == ["subordinate", "1000\n"]
+    spawner(without, "remove", "sbx-old")
+    assert not place.exists()
+    assert not user.processes()
+    assert spawner(without)[1] == "spawner"
+
+
+def test_a_file_system_that_knows_no_owners_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of some networks; a full disk is no reason to give sandboxes a weaker uid."""
+    users = SandboxUsers(FIRST, 10, tmp_path, of_user=("joe",))
+    assert refuses_owners(tmp_path, users) is None
+    for number, refuses in ((1, True), (28, False)):
+
+        def chown(*_: Any, number: int = number) -> None:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "chown", chown)
+            assert bool(refuses_owners(tmp_path, users)) is refuses

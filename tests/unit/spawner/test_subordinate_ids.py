@@ -1,0 +1,108 @@
+"""Which subordinate ids a user has, and what its namespace maps. Invariant: no map has the user's uid as another's."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spawner.runtimes.removing import remove_tree
+from spawner.runtimes.sandbox_users import SandboxUsers, collision, give_tree
+from spawner.runtimes.subordinate_ids import LEAST, NoSubordinateError, Ranges, User, find_ranges, mapped
+
+JOE = User("joe", 1000, 1000, Path("/home/joe"))
+
+
+def etc(folder: Path, uids: str, gids: str) -> Path:
+    (folder / "subuid").write_text(uids)
+    (folder / "subgid").write_text(gids)
+    return folder
+
+
+@pytest.mark.parametrize("who", ["joe", "1000"])
+def test_the_largest_range_of_each_file_is_used(tmp_path: Path, who: str) -> None:
+    """Named by name or by uid, among others and lines that are none; as long as the shorter of both."""
+    uids = f"ann:100000:65536\n\n# nothing\n{who}:200000:1000\n{who}:300000:65536\njoe:x:y\n"
+    found = find_ranges(JOE, etc(tmp_path, uids, f"{who}:500000:2000"))
+    assert found == Ranges(range(300_000, 302_000), range(500_000, 502_000))
+
+
+@pytest.mark.parametrize(
+    ("uids", "gids", "words"),
+    [
+        ("ann:100000:65536\n", "joe:1:65536", "joe has no range in"),
+        ("joe:100000:65536\n", "", "subgid"),
+        (f"joe:100000:{LEAST - 1}\n", "joe:100000:65536\n", "1,024 are needed"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, uids: str, gids: str, words: str) -> None:
+    """No range, a range in one file alone, and one that is too small."""
+    with pytest.raises(NoSubordinateError, match=words):
+        find_ranges(JOE, etc(tmp_path, uids, gids))
+    with pytest.raises(NoSubordinateError):
+        find_ranges(JOE, tmp_path / "none")
+
+
+def test_the_user_is_itself_inside_and_root_inside_is_nobody() -> None:
+    """Numbers inside are those of the host; a sandbox's gid has the number of its uid, whatever it is on the host."""
+    ranges = Ranges(range(300_000, 302_000), range(500_000, 502_000))
+    assert ranges.uid_map(JOE) == [1000, 1000, 1, 0, 300_000, 1, 300_001, 300_001, 1_999]
+    assert ranges.gid_map(JOE) == [1000, 1000, 1, 0, 500_000, 1, 300_001, 500_001, 1_999]
+    assert ranges.sandboxes == range(300_001, 302_000)
+
+
+@pytest.mark.parametrize(
+    ("uid_map", "found"),
+    [
+        ("1000 1000 1\n 0 300000 1\n 300001 300001 1999\n", range(300_001, 302_000)),
+        ("0 0 4294967295\n", None),
+        ("0 1000 1\n1 300000 65536\n", None),
+        ("1001 1001 1\n0 300000 1\n300001 300001 1999\n", None),
+        ("", None),
+    ],
+    ids=["ours", "the host's", "a container's", "another user's", "none"],
+)
+def test_a_namespace_of_ours_is_known_by_its_map(uid_map: str, found: range | None) -> None:
+    """Only such a one is joined."""
+    assert mapped(uid_map, 1000) == found
+
+
+def test_ids_that_are_also_another_s_are_refused(tmp_path: Path) -> None:
+    """The user's own entry does not count; the text names what to change."""
+    users = SandboxUsers(300_001, 1_999, tmp_path, of_user=JOE.names)
+    map_of_joe = tmp_path / "self"
+    map_of_joe.mkdir()
+    for name in ("uid_map", "gid_map"):
+        (map_of_joe / name).write_text("1000 1000 1\n300001 300001 1999\n")
+    assert collision(users, etc(tmp_path, "joe:300000:2000\n", "1000:300000:2000\n"), tmp_path) is None
+    reason = collision(users, etc(tmp_path, "joe:300000:2000\nann:301999:1\n", ""), tmp_path)
+    assert reason is not None
+    assert "ann" in reason
+    assert "give joe ids in /etc/subuid and /etc/subgid" in reason
+
+
+def test_a_tree_of_any_depth_changes_its_owner(tmp_path: Path) -> None:
+    """Deeper than a path may be long, and than Python recurses; every entry is visited."""
+    top, seen = tmp_path / "top", list[str]()
+    top.mkdir()
+    (top / "link").symlink_to("/nowhere")
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("deep", dir_fd=here)
+        inner = os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("last", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=here))
+    os.close(here)
+    real = os.chown
+
+    def chown(name: Any, *ids: int, **how: Any) -> None:
+        seen.append(str(name))
+        real(name, *ids, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "chown", chown)
+        give_tree(top, os.getuid(), os.getgid())
+    remove_tree(top)
+    assert (len(seen), seen[-1]) == (1_503, str(top))
+    assert {"link", "last"} <= set(seen)
