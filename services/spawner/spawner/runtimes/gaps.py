@@ -19,8 +19,10 @@ _SHARED: Final = {
     "fault in one of these exposes that user's files and processes, the spawner's and other sandboxes' among them, and "
     "what the kernel limits for each uid, as inotify instances, is shared with that user; subordinate uids "
     "(/etc/subuid) are not used: {reason}",
+    "subordinate": "what the kernel limits for each user, as inotify instances, sandboxes share with one another and "
+    "with the spawner's user, and one can use it up for all: a spawner that is root prevents that",
 }
-"""What follows from a host uid that is not a sandbox's own."""
+"""What follows from a host uid that is not a sandbox's own, or is subordinate to another user."""
 
 
 def host_uid(walls: Walls | None) -> str:
