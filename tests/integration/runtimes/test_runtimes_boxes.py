@@ -9,6 +9,7 @@ import pytest
 from spawner.runtimes.boxes.furnishing import HERD, PROJECT, ROOT, STATE
 from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
 from tests.integration.runtimes.conftest import PROVIDERS
+from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
 
 WORK = f"{ROOT}/work"
@@ -79,7 +80,8 @@ async def test_a_command_says_how_it_ended(boxes: Any, code: int) -> None:
 async def test_a_command_that_takes_too_long_is_ended(boxes: Any) -> None:
     """With what it had said until then; nothing of it goes on."""
     box = await boxes.make()
-    ran = await boxes.sh(box, "echo before; exec sleep 4711", seconds=0.5)
+    script = "echo before; exec sleep 4711"
+    ran = await ran_out_of_time(lambda seconds: boxes.sh(box, script, seconds=seconds), lambda ran: ran.out)
     assert (ran.code, ran.timed_out) == (None, True)
     assert ran.out == b"before\n"
     assert b"4711" not in (await boxes.sh(box, "ps -eo args | grep -v grep")).out

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import AsyncIterator
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.doubles.remote.double import COMMAND, IMAGE, KEY, Double, Pod
 from tests.doubles.remote.opening import remote
 from tests.engines.agent_server import agent_server
 from tests.integration.runtimes.conftest import Boxes
+from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -75,7 +77,9 @@ async def test_an_agent_server_does_what_the_adapter_counts_on(server: Server) -
     ended = await server.bash("echo out; echo err >&2; pwd; exit 3")
     assert (ended["exit_code"], ended["stdout"], ended["stderr"]) == (3, "out\n/\n", "err\n")
     assert (await server.bash("kill -9 $$"))["exit_code"] == -9
-    late = await server.bash("echo before; sleep 600", timeout=1)
+    late = await ran_out_of_time(
+        lambda seconds: server.bash("echo before; sleep 600", timeout=ceil(seconds)), lambda ended: ended["stdout"]
+    )
     assert (late["exit_code"], late["stdout"]) == (-1, "before\n")
     assert (await server.bash("ps -o sid= -p $$; echo $$"))["stdout"].split()[0].isdigit()
     hidden = (await server.bash("env"))["stdout"]

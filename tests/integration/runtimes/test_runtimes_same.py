@@ -24,6 +24,7 @@ from tests.doubles.toolchains import Contents
 from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
 from tests.integration.spawner.conftest import Person, eventually
+from tests.late_commands import ran_out_of_time
 
 REAL = ("process", "docker")
 """The others are doubles here, whose programs are processes of this host."""
@@ -158,7 +159,8 @@ async def test_a_sandbox_keeps_to_its_cores(sandboxes: Sandboxes, kind: str) -> 
 async def test_a_command_that_takes_too_long_is_ended(sandboxes: Sandboxes) -> None:
     """With what it had said until then; nothing that it has started goes on."""
     unit = await sandboxes.make()
-    ran = await sandboxes.sh(unit, "echo before; sleep 4711 & exec sleep 4711", seconds=0.5)
+    script = "echo before; sleep 4711 & exec sleep 4711"
+    ran = await ran_out_of_time(lambda seconds: sandboxes.sh(unit, script, seconds=seconds), lambda ran: ran.out)
     assert (ran.code, ran.timed_out, ran.out) == (None, True, b"before\n")
     left = await sandboxes.sh(unit, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null")
     assert b"sleep 4711 \n" not in left.out

@@ -65,6 +65,14 @@ class Tenant:
         assert again.started_at == found.started_at
         return found
 
+    async def writes(self, name: str) -> None:
+        """Wait until the command has written something."""
+
+        async def look() -> bool:
+            return bool((await self.ask(ExecStatus(sandbox=SANDBOX, exec=name))).output)
+
+        await self.person.eventually(look)
+
     async def finish(self, name: str) -> tuple[ExecState, dict[str, bytes]]:
         """The command's last state and all that it wrote."""
         written = {"stdout": b"", "stderr": b""}
@@ -156,6 +164,7 @@ async def test_a_command_ends_when_it_is_told_to_or_its_time_is_over(tenant: Ten
     following = [asyncio.create_task(tenant.finish(name)) for name in running]
     assert (await tenant.finish(late))[0].state == "timed_out"
     for name in running:
+        await tenant.writes(name)
         await tenant.ask(ExecKill(sandbox=SANDBOX, exec=name, signal="KILL"))
     for state, written in await asyncio.gather(*following):
         assert (state.state, written["stdout"]) == ("killed", b"begun\n")

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.subjects import sandbox_request_subject
 from sandherd_worker.access.commands import MOST_RUNNING
+from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
 
 SECRET = "correct-horse-battery-staple"
@@ -125,7 +127,10 @@ async def test_what_a_command_leaves_running_ends_with_it(bare: Any, eventually:
 
 async def test_a_command_ends_when_its_time_is_up(bare: Any) -> None:
     """Also one that does not hear SIGTERM."""
-    state = await bare.exec("/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done", timeout_seconds=1)
+    script = "trap '' TERM; echo up; while :; do sleep 1; done"
+    state = await ran_out_of_time(
+        lambda seconds: bare.exec("/bin/sh", "-c", script, timeout_seconds=ceil(seconds)), written
+    )
     assert (state.state, state.signal) == ("timed_out", 9)
     assert written(state) == b"up\n"
     assert (await bare.event("exec_completed")).data.state == "timed_out"
