@@ -5,14 +5,16 @@ from typing import Final, TypeVar
 
 RanT = TypeVar("RanT")
 
-_LIMITS: Final = (0.5, 5.0, 60.0)
+_FIRST: Final = 0.5
+_LONGER: Final = (5.0, 60.0)
 """Seconds. How long a command needs to begin and to write, nobody knows on a busy machine."""
 
 
 async def ran_out_of_time(run: Callable[[float], Awaitable[RanT]], wrote: Callable[[RanT], object]) -> RanT:
     """What a command came to at its limit; it is run again with a longer one if it could not write within it."""
-    for seconds in _LIMITS:
-        ran = await run(seconds)
+    ran = await run(_FIRST)
+    for seconds in _LONGER:
         if wrote(ran):
-            return ran
+            break
+        ran = await run(seconds)
     return ran
