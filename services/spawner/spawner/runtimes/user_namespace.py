@@ -35,7 +35,7 @@ _SECONDS: Final = 20.0
 
 @dataclass(frozen=True)
 class Subordinate:
-    """What has come of `enter`: the host uids for sandboxes, or why there are none."""
+    """The result of `enter`: the host uids for sandboxes, or why there are none."""
 
     users: SandboxUsers | None = None
     reason: str = "the spawner's program did not look for them"
@@ -47,7 +47,7 @@ _current = Subordinate()
 
 
 def current() -> Subordinate:
-    """How it is with this process."""
+    """The result of `enter` for this process."""
     return _current
 
 
