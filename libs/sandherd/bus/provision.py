@@ -47,8 +47,9 @@ _COMPARED: Final = (
 )
 _REPLICAS: Final = "num_replicas"
 _UNLIMITED: Final = -1
-_NOT_YET: Final = NOBODY_LEADS | {10005}
-"""And `JSClusterNoPeersErrF`, of servers that have just been started and do not know of each other yet."""
+_NOT_YET: Final = NOBODY_LEADS | {10005, 10039}
+"""And `JSClusterNoPeersErrF` and `JSNotEnabledForAccountErr`, of servers that have just been started: they do not know
+of each other yet, or the one that leads does not know the account."""
 STORE_PAUSES: Final = (0.2, 0.4, 0.8, 1.6)
 """Seconds before the same stream is created again, where the broker could not create its files."""
 _STORE_FAILED: Final = "error creating store for stream"
