@@ -218,8 +218,8 @@ class Double:
         await held.machine.stop()
 
     async def _pause(self, held: Held) -> None:
-        held.machine.freeze(frozen=True)
         while not held.machine.frozen():
+            held.machine.freeze(frozen=True)  # control groups of version 1 have to be told again where one was forking
             await asyncio.sleep(0.01)
 
     async def _destroy(self, held: Held) -> None:
