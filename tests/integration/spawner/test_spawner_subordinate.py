@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
-from tests.engines.ordinary_user import FIRST, ROOT, OrdinaryUser
+from tests.engines.ordinary_user import ROOT, OrdinaryUser, ids_of
 
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while"),
 ]
 PROGRAM = Path(__file__).with_name("ordinary_spawner.py")
-IDS = range(FIRST + 2 * 65_536, FIRST + 3 * 65_536)
+IDS = ids_of(2)
 NO_MAP = "newuidmap: write to uid_map failed: Operation not permitted"
 
 
@@ -31,7 +31,7 @@ def folder() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="joe-"))
     made.chmod(0o755)
     yield made
-    OrdinaryUser(made, 54_323).remove()
+    OrdinaryUser(made, 2).remove()
 
 
 def spawner(user: OrdinaryUser, *words: str, path: str | None = None) -> Any:
@@ -54,11 +54,11 @@ def broken(folder: Path) -> Path:
 
 
 CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no range": (lambda folder: spawner(OrdinaryUser(folder, 54_323, None)), "has no range in /etc/subuid"),
-    "small": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS[:100])), "has 100 ids, and 1,024 are needed"),
-    "missing": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS), path="/none"), "newuidmap is not installed"),
-    "failing": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS, broken(folder))), NO_MAP),
-    "refused": (lambda folder: spawner(OrdinaryUser(folder, 54_323, IDS), "covered"), "can be covered"),
+    "no range": (lambda folder: spawner(OrdinaryUser(folder, 2, None)), "has no range in /etc/subuid"),
+    "small": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS[:100])), "has 100 ids, and 1,024 are needed"),
+    "missing": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), path="/none"), "newuidmap is not installed"),
+    "failing": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS, broken(folder))), NO_MAP),
+    "refused": (lambda folder: spawner(OrdinaryUser(folder, 2, IDS), "covered"), "can be covered"),
 }
 
 
@@ -78,10 +78,10 @@ def test_where_there_are_none_the_user_s_uid_is_used_and_the_reason_stated(case:
 def test_sandboxes_that_share_the_user_s_uid_are_not_left_behind(why: str, folder: Path) -> None:
     """While one runs that was started without them, a spawner manages it as before; then they are used."""
     if why == "refused":
-        spawner(OrdinaryUser(folder, 54_323, IDS), "create", "sbx-old", "covered")
+        spawner(OrdinaryUser(folder, 2, IDS), "create", "sbx-old", "covered")
     else:
-        spawner(OrdinaryUser(folder, 54_323, None), "create", "sbx-old")
-    user = OrdinaryUser(folder, 54_323, IDS)
+        spawner(OrdinaryUser(folder, 2, None), "create", "sbx-old")
+    user = OrdinaryUser(folder, 2, IDS)
     _, whose, gaps, refusal, done = spawner(user, "run", "sbx-old")
     assert (whose, refusal, done) == ("spawner", None, "1000\n")
     assert any("started without them still run" in gap for gap in gaps)
@@ -92,12 +92,12 @@ def test_sandboxes_that_share_the_user_s_uid_are_not_left_behind(why: str, folde
 
 def test_sandboxes_that_have_one_are_managed_without_the_range(folder: Path) -> None:
     """Its namespace is joined, though the range and the programs are gone meanwhile: they end, and are removed."""
-    user = OrdinaryUser(folder, 54_323, IDS)
+    user = OrdinaryUser(folder, 2, IDS)
     assert spawner(user, "create", "sbx-old")[1] == "subordinate"
     place = user.home / "herd" / "sandboxes" / "sbx-old"
     uid = (place / "work").stat().st_uid
     assert uid in IDS
-    without = OrdinaryUser(folder, 54_323, None)
+    without = OrdinaryUser(folder, 2, None)
     assert spawner(without, "run", "sbx-old", path="/none")[1::3] == ["subordinate", "1000\n"]
     spawner(without, "remove", "sbx-old")
     assert not place.exists()
@@ -107,7 +107,7 @@ def test_sandboxes_that_have_one_are_managed_without_the_range(folder: Path) -> 
 
 def test_a_file_system_that_knows_no_owners_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of some networks; a full disk is no reason to give sandboxes a weaker uid."""
-    users = SandboxUsers(FIRST, 10, tmp_path, of_user=("joe",))
+    users = SandboxUsers(IDS.start, 10, tmp_path, of_user=("joe",))
     assert refuses_owners(tmp_path, users) is None
     for number, refuses in ((1, True), (28, False)):
 
