@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -20,9 +21,24 @@ def contents_below(*folders: Path) -> dict[Path, bytes]:
     return found
 
 
+def owners_below(*folders: Path) -> set[int]:
+    """The user ids of these folders and of all that is below them, without what is removed meanwhile."""
+    found = set()
+    for path in (place for top in folders for place in _everything_below(top)):
+        with suppress(FileNotFoundError):
+            found.add(path.lstat().st_uid)
+    return found
+
+
 def holding(content: bytes, *folders: Path) -> list[Path]:
     """The regular files below these folders that contain these bytes."""
     return [path for path, found in contents_below(*folders).items() if content in found]
+
+
+def _everything_below(top: Path) -> Iterator[Path]:
+    yield top
+    for place, folders, names in os.walk(top, onerror=_unless_removed):
+        yield from (Path(place, name) for name in (*folders, *names))
 
 
 def _regular_files(*folders: Path) -> Iterator[Path]:

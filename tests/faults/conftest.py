@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.commands import CommandHarness, Retry, TaskSpec
 from sandherd.contracts.requests import Audit, SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
+from sandherd.stack.child import ended
 from sandherd.stack.control import down, status, up
 from tests.patience import PATIENCE
 
@@ -34,7 +35,7 @@ class Stack:
     @asynccontextmanager
     async def herd(self) -> AsyncIterator[Herd]:
         """A client of it."""
-        async with Herd.connect(Context.resolve(home=self.home, environ={})) as herd:
+        async with Herd.connect(Context.resolve(home=self.home, environ={}), patience=PATIENCE) as herd:
             yield herd
 
     async def pid(self, part: str) -> int:
@@ -47,14 +48,16 @@ class Stack:
         return await eventually(find)
 
     async def kill(self, part: str) -> None:
-        """End a part's process without a word."""
+        """End a part's process without a word. Returns when that process is gone: a later kill is one of the next."""
 
         async def strike() -> bool | None:
+            pid = await self.pid(part)
             try:
-                os.kill(await self.pid(part), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 # What was killed before may be told as running for a moment.
                 return None
+            await ended(pid)
             return True
 
         await eventually(strike)
@@ -68,6 +71,10 @@ class Stack:
             return (view, audit) if view.state in SANDBOX_ENDED and closed and not audit.unstored else None
 
         return await eventually(look)
+
+    def allow(self, sandbox: str, number: int) -> None:
+        """Have a talker that holds after so many things go on."""
+        (self.home / "sandboxes" / sandbox / "work" / f"go-{number}").touch()
 
     async def cleared(self, sandbox: str) -> None:
         """Wait until nothing of a sandbox is left: that comes behind its end."""
@@ -103,11 +110,14 @@ def worker_pid(sandbox: str) -> int | None:
     return None
 
 
-def talk(count: int, pause: float = 0.05) -> TaskSpec:
-    """A task that says `count` numbered things, and is tried once: how an attempt ends is what is looked at."""
+def talk(count: int, pause: float = 0.05, holds: Sequence[int] = ()) -> TaskSpec:
+    """A task that says `count` numbered things, and is tried once: how an attempt ends is what is looked at.
+
+    It holds after each of `holds` things, until it is allowed to go on (`Stack.allow`).
+    """
     return TaskSpec(
         text=f"say {count} things",
-        harness=CommandHarness(argv=["python3", "talker.py", str(count), str(pause)]),
+        harness=CommandHarness(argv=["python3", "talker.py", str(count), str(pause), *map(str, holds)]),
         files={"talker.py": TALKER},
         retry=Retry(max_attempts=1),
     )

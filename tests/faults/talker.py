@@ -1,6 +1,7 @@
 """An agent that says so many numbered things, a few at a time, and reads nothing.
 
-Usage: python3 talker.py COUNT PAUSE, where PAUSE is in seconds after every twenty.
+Usage: python3 talker.py COUNT PAUSE [HOLD ...], where PAUSE is in seconds after every twenty. After each HOLD things it
+waits for the file `go-HOLD`.
 """
 
 import json
@@ -8,11 +9,13 @@ import os
 import sys
 import time
 
-count, pause = int(sys.argv[1]), float(sys.argv[2])
+count, pause, holds = int(sys.argv[1]), float(sys.argv[2]), {int(word) for word in sys.argv[3:]}
 channel = int(os.environ["SANDHERD_EVENTS_FD"])
 for number in range(1, count + 1):
     line = {"type": "agent.message", "data": {"content": str(number), "content_length": len(str(number))}}
     os.write(channel, json.dumps(line).encode() + b"\n")
     if number % 20 == 0:
         time.sleep(pause)  # noqa: TID251  # spreads what it says over the time in which things are killed
+    while number in holds and not os.path.exists(f"go-{number}"):  # noqa: PTH110  # it needs no more than these modules
+        time.sleep(0.02)  # noqa: TID251  # a file of another process is no event here
 print(f"said {count} things")

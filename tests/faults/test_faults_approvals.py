@@ -69,6 +69,16 @@ async def lose(herd: Herd, task: str, sandbox: str, *, known: bool) -> None:
         await eventually(next_attempt)
 
 
+async def asked_anew(herd: Herd, before: ApprovalView) -> ApprovalView:
+    """What waits alone, once it is asked by another sandbox than before: the list is of what is stored by then."""
+
+    async def look() -> ApprovalView | None:
+        [view] = await waiting(herd)
+        return view if view.sandbox != before.sandbox else None
+
+    return await eventually(look)
+
+
 async def said(herd: Herd, sandbox: str) -> list[str]:
     stored = herd.events(sandbox=sandbox, types=["agent.message"])
     return [event.envelope["data"]["content"] async for event in stored]
@@ -106,12 +116,7 @@ async def test_what_waits_is_shown_once_while_attempts_change(stack: Stack) -> N
         name = await herd.submit(task("use Bash"))
         [first] = await waiting(herd)
         await lose(herd, name, first.sandbox, known=True)
-
-        async def asked_again() -> ApprovalView | None:
-            [view] = await waiting(herd)
-            return view if view.sandbox != first.sandbox else None
-
-        second = await eventually(asked_again)
+        second = await asked_anew(herd, first)
         await herd.deny(first.sandbox, first.approval_id, reason="not that", timeout=PATIENCE)
         ended = await asyncio.wait_for(herd.wait(name), PATIENCE)
         assert (ended.state, ended.sandbox) == (TaskState.COMPLETED, second.sandbox)
@@ -126,8 +131,7 @@ async def test_leave_that_was_used_is_asked_for_anew(stack: Stack) -> None:
         [first] = await waiting(herd)
         await herd.grant(first.sandbox, first.approval_id, timeout=PATIENCE)
         await lose(herd, name, first.sandbox, known=True)
-        [second] = await waiting(herd)
-        assert second.sandbox != first.sandbox
+        await asked_anew(herd, first)
         await herd.cancel(name)
         await asyncio.wait_for(herd.wait(name), PATIENCE)
         await waiting(herd, 0)

@@ -25,6 +25,7 @@ from sandherd.settings import Settings, environment_names
 from sandherd.stack.broker import Broker
 from tests.faults.unlucky import LOST, comes_to
 from tests.integration.spawner.conftest import Person, eventually
+from tests.patience import PATIENCE
 
 TASKS_QUICK = 8
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
@@ -131,7 +132,7 @@ async def all_tasks(person: Person) -> list[TaskView]:
     found: list[TaskView] = []
     cursor = None
     while True:
-        page = await person.bus.ask(LiveTasks(limit=100, cursor=cursor), "p1", timeout=2)
+        page = await person.bus.ask(LiveTasks(limit=100, cursor=cursor), "p1", timeout=PATIENCE)
         found += page.tasks
         cursor = page.next_cursor
         if cursor is None:
@@ -170,11 +171,10 @@ async def test_all_tasks_end_as_they_should(spawners: Spawners, herd: Broker, tm
             await eventually(lambda: _ended(person) >= TASKS or killing.done(), 480)
         await spawners.start()
         await person.all_gone()
-        views = {view.task: view for view in await all_tasks(person)}
-        sandboxes = await _sandboxes(person)
+        views = await eventually(lambda: _all_ended(person))
+        sandboxes = await eventually(lambda: _all_sandboxes_ended(person))
         await eventually(lambda: _terminated(person) >= len(sandboxes))
     check_tasks(views)
-    assert all(view.state in SANDBOX_ENDED for view in sandboxes)
     assert not (marks / "doubles").exists(), (marks / "doubles").read_text()
     check_marks(views, marks)
     assert left_on_the_host(home) == []
@@ -203,6 +203,22 @@ def check_marks(views: dict[str, TaskView], marks: Path) -> None:
             assert lines[-1] == f"end {view.attempt}"
 
 
+async def _all_ended(person: Person) -> dict[str, TaskView] | None:
+    """The tasks, once the spawner that answers knows of each that it has ended: one that has just begun may not yet."""
+    views = {view.task: view for view in await all_tasks(person)}
+    return views if len(views) == TASKS and all(view.state in TASK_ENDED for view in views.values()) else None
+
+
+async def _all_sandboxes_ended(person: Person) -> list[Any] | None:
+    """The sandboxes, likewise: each that events tell of."""
+    views = await _sandboxes(person)
+    return views if len(views) >= _made(person) and all(view.state in SANDBOX_ENDED for view in views) else None
+
+
+def _made(person: Person) -> int:
+    return len({event["subject"] for event in person.events if event["type"] == "sandbox.requested"})
+
+
 def _ended(person: Person) -> int:
     ends = {"task.completed", "task.failed"}
     return len({event["subject"] for event in person.events if event["type"] in ends})
@@ -217,7 +233,7 @@ async def _sandboxes(person: Person) -> list[Any]:
     found: list[Any] = []
     cursor = None
     while True:
-        page = await person.bus.ask(LiveSandboxes(limit=100, cursor=cursor), "p1", timeout=2)
+        page = await person.bus.ask(LiveSandboxes(limit=100, cursor=cursor), "p1", timeout=PATIENCE)
         found += page.sandboxes
         cursor = page.next_cursor
         if cursor is None:

@@ -16,21 +16,27 @@ from tests.patience import PATIENCE
 
 EVENTS = 2000
 MOMENTS = (250, 1000, 1750)
+AHEAD = 200
+"""How much further the agent may be when what was heard is acted upon: it must not be done by then."""
 
 pytestmark = [pytest.mark.timeout(300)]
 
 
-async def run(herd: Herd, moments: tuple[int, ...], strike: Callable[[str], Awaitable[None]]) -> tuple[str, str, int]:
-    """Run a task of `EVENTS` events and strike at those moments. Returns the task, its sandbox, and what was heard."""
+async def run(
+    herd: Herd, moments: tuple[int, ...], strike: Callable[[str, int], Awaitable[None]]
+) -> tuple[str, str, int]:
+    """Run a task of `EVENTS` events and strike at those moments. Returns the task, its sandbox, and what was heard.
+
+    `strike` is given the sandbox and where its agent holds until it is allowed to go on.
+    """
     task, left, heard, sandbox = new_task(), deque(moments), 0, ""
     async with asyncio.timeout(PATIENCE), herd.follow(task=task, fresh=True) as events:
-        await herd.submit(talk(EVENTS), task=task)
+        await herd.submit(talk(EVENTS, holds=[moment + AHEAD for moment in moments]), task=task)
         async for event in events:
             sandbox = event.sandboxid or sandbox
             heard += event.type == "agent.message"
             if left and heard >= left[0]:
-                left.popleft()
-                await strike(sandbox)
+                await strike(sandbox, left.popleft() + AHEAD)
     assert not left, f"only {len(moments) - len(left)} of the strikes were made"
     return task, sandbox, heard
 
@@ -41,18 +47,28 @@ async def numbers_said(herd: Herd, sandbox: str) -> list[int]:
     return [int(event["data"]["content"]) for event in sorted(stored, key=lambda event: event["sequence"])]
 
 
+async def gone(sandbox: str) -> bool | None:
+    """Whether no worker of the sandbox lives."""
+    return worker_pid(sandbox) is None or None
+
+
 @pytest.mark.parametrize("victim", ["nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay"])
 async def test_a_killed_part_costs_nothing(stack: Stack, victim: str) -> None:
     """Each of 2,000 events is stored once, in order, without a gap, though a part was killed three times meanwhile."""
+
+    async def strike(sandbox: str, hold: int) -> None:
+        await stack.kill(victim)
+        stack.allow(sandbox, hold)
+
     async with stack.herd() as herd:
-        task, sandbox, _ = await run(herd, MOMENTS, lambda _sandbox: stack.kill(victim))
+        task, sandbox, _ = await run(herd, MOMENTS, strike)
         view, audit = await stack.whole(herd, sandbox)
         assert (await eventually(lambda: herd.task(task))).state is TaskState.COMPLETED
         assert await numbers_said(herd, sandbox) == list(range(1, EVENTS + 1))
         assert view.state is SandboxState.TERMINATED
         assert audit.missing == 0
         assert audit.dead == 0
-        assert worker_pid(sandbox) is None
+        await eventually(lambda: gone(sandbox))
         await stack.cleared(sandbox)
 
 
@@ -60,7 +76,7 @@ async def test_a_killed_part_costs_nothing(stack: Stack, victim: str) -> None:
 async def test_a_killed_worker_loses_nothing_that_it_said(stack: Stack, moment: int) -> None:
     """What the agent said before its worker was killed is stored once, without a gap; its task fails, saying why."""
 
-    async def strike(sandbox: str) -> None:
+    async def strike(sandbox: str, _hold: int) -> None:
         pid = worker_pid(sandbox)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)

@@ -14,6 +14,7 @@ from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.bus.test_permissions_matrix import Speaker
+from tests.patience import PATIENCE
 
 NAMES: Final = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
 STOLEN: Final = f"{INBOX}.stolen"
@@ -25,7 +26,7 @@ def bus_with(
 ) -> AbstractAsyncContextManager[Bus]:
     token, key = parts_of(credentials)
     own: dict[str, Any] = {"identity": Identity.renewing(lambda: token, key), "inbox": INBOX, "api": api}
-    told = own | {"patience": 10} | options
+    told = own | {"patience": PATIENCE} | options
     return Bus.open(herd.url, name="provisioner", **told)
 
 

@@ -39,7 +39,7 @@ async def fill_up(bus: Bus) -> int:
     for size in (len(LARGE), 1000, 1):
         with suppress(StreamFullError):
             while True:
-                await bus.publish(FLOOD, LARGE[:size], msg_id=f"flood-{size}-{taken}")
+                await bus.publish_stored(FLOOD, LARGE[:size], msg_id=f"flood-{size}-{taken}", while_full=False)
                 taken += 1
     return taken
 

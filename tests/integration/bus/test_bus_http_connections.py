@@ -128,7 +128,7 @@ async def test_idle_connections_make_room(serve: Any) -> None:
 
 async def test_pipelined_requests_are_each_answered(serve: Any) -> None:
     """Requests that come together are answered one after the other, and the connection ends at the last's deadline."""
-    service = await serve(SHORT)
+    service = await serve(ConnectionLimits(exchange=4))  # none of them may be late by itself
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
     answered = await _closed(reader)
@@ -220,7 +220,7 @@ async def _half(service: Service) -> Opened:
 
 async def _healthy(service: Service) -> bool:
     async with (
-        ClientSession(timeout=ClientTimeout(30)) as web,
+        ClientSession(timeout=ClientTimeout(PATIENCE)) as web,
         web.get(f"http://127.0.0.1:{service.http_port}/readyz") as answer,
     ):
         return answer.status == 200

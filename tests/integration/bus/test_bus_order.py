@@ -13,6 +13,7 @@ from tests.patience import PATIENCE
 
 CONSUMER = "spawner-commands"
 SUBJECT = "sandherd.v1.command.spawner.submit_task"
+NONE: frozenset[str] = frozenset()
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -30,15 +31,17 @@ async def submit(herd: Broker, *commands: tuple[str, str], project: str = "p1") 
 
 
 class Obeyed:
-    """What was done, in order. The first tries of `unlucky` words come to nothing."""
+    """What was done, in order. The first tries of `unlucky`, and those before `until` is done, come to nothing."""
 
-    def __init__(self, unlucky: str, outcome: Outcome | Exception, tries: int = 3) -> None:
+    def __init__(
+        self, unlucky: str, outcome: Outcome | Exception, tries: int = 3, until: frozenset[str] = NONE
+    ) -> None:
         self.words: list[str] = []
-        self._unlucky, self._outcome, self._left = unlucky, outcome, tries
+        self._unlucky, self._outcome, self._left, self._until = unlucky, outcome, tries, until
 
     async def __call__(self, delivery: Delivery) -> Outcome:
         word = json.loads(delivery.data)["data"]["word"]
-        if word == self._unlucky and self._left:
+        if word == self._unlucky and (self._left > 0 or not self._until <= {*self.words}):
             self._left -= 1
             if isinstance(self._outcome, Exception):
                 raise self._outcome
@@ -72,7 +75,7 @@ async def test_a_handler_that_breaks_keeps_the_order(herd: Broker) -> None:
 
 async def test_other_entities_do_not_wait(herd: Broker) -> None:
     """Commands about other tasks, and about a task of that name in another project, overtake the one that waits."""
-    obeyed = Obeyed("first", Retry(1.0, "not yet"), tries=1)
+    obeyed = Obeyed("first", Retry(0.3, "not yet"), tries=1, until=frozenset({"other", "elsewhere"}))
     await submit(herd, ("task-1", "first"), ("task-1", "second"), ("task-2", "other"))
     await submit(herd, ("task-1", "elsewhere"), project="p2")
     await obey(herd, obeyed, 4)

@@ -57,7 +57,7 @@ def service_with(herd: Broker, desk: Desk, lane: Lane, **settings: Any) -> Servi
     return service
 
 
-async def ask(bus: Bus, project: str, timeout: float = 60) -> Any:
+async def ask(bus: Bus, project: str, timeout: float = PATIENCE) -> Any:
     return await bus.ask(LiveTasks(), project, timeout=timeout)
 
 
@@ -89,16 +89,17 @@ async def test_projects_take_turns(herd: Broker) -> None:
 async def test_with_one_slot_another_waits_for_one_request(herd: Broker) -> None:
     """In a lane of one slot, beta's request is processed after the one of alpha's that is in it, before all others."""
     desk = Desk()
+    service = service_with(herd, desk, Lane(name="one"))
     async with (
-        service_with(herd, desk, Lane(name="one")).running(),
+        service.running(),
         herd.bus(Principal.CLIENT, project="alpha") as alpha,
         herd.bus(Principal.CLIENT, project="beta") as beta,
     ):
         flood = [asyncio.create_task(ask(alpha, "alpha")) for _ in range(100)]
         await until(lambda: len(desk.begun) == 1)
         answer = asyncio.create_task(ask(beta, "beta"))
-        for _ in range(2):
-            await beta.settle()
+        _, queue = service._answers._scheduler._lanes["one"]
+        await until(lambda: queue.waiting("beta") == 1)  # the broker has it before the service does
         desk.let(1)
         await until(lambda: len(desk.begun) == 2)
         assert desk.begun == ["alpha", "beta"]
@@ -132,7 +133,8 @@ async def test_work_for_who_is_gone_is_cancelled(herd: Broker) -> None:
     """Requests whose requester has stopped waiting: what is processed is cancelled, what waits is never begun."""
     desk = Desk()
     async with service_with(herd, desk, SHARED).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
-        gone = [asyncio.create_task(ask(alpha, "alpha", 2)) for _ in range(2)]
+        # The others have to be late when these are: the service may receive them a while after these.
+        gone = [asyncio.create_task(ask(alpha, "alpha", 6)) for _ in range(2)]
         await until(lambda: len(desk.begun) == 2)
         gone += [asyncio.create_task(ask(alpha, "alpha", 0.3)) for _ in range(18)]
         await until(lambda: len(desk.cancelled) == 2)

@@ -258,10 +258,10 @@ async def test_a_broker_that_is_not_there_is_waited_for_and_said(tmp_path: Path)
     """Connecting to nothing ends with an error that names the place (nats-py and FastStream hang without a word)."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"nats://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(BusError, match=url):
-        async with Bus.open(url, name="t", identity=Identity.anonymous(), inbox="_INBOX_t", patience=0.3):
-            pass
+        url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that nobody else listens there
+        with pytest.raises(BusError, match=url):
+            async with Bus.open(url, name="t", identity=Identity.anonymous(), inbox="_INBOX_t", patience=0.3):
+                pass
 
 
 async def test_reconnecting_has_no_end(herd: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from sandherd.bus.identity import bearer
 from sandherd.bus.identity.capacity import SUBSCRIPTIONS, Capacity
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 P = Principal
 DESCRIPTORS = 400
@@ -45,7 +46,12 @@ async def flooded(herd: Broker, principal: Principal, most: int, stack: AsyncExi
 
         try:
             await client.connect(
-                servers=[herd.url], allow_reconnect=False, max_reconnect_attempts=0, error_cb=quiet, **options
+                servers=[herd.url],
+                allow_reconnect=False,
+                max_reconnect_attempts=0,
+                connect_timeout=20,  # slow is not refused
+                error_cb=quiet,
+                **options,
             )
         except (nats.errors.Error, OSError, TimeoutError):
             with suppress(nats.errors.Error, OSError):
@@ -60,8 +66,8 @@ async def works_for_all_others(herd: Broker, flooder: Principal) -> None:
     for principal in (P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.CLIENT, P.OPERATOR, P.WORKER):
         if account_of(principal) is account_of(flooder):
             continue
-        async with herd.bus(principal, project="p1", sandbox="sbx-9", patience=10) as bus:
-            await bus.settle()
+        async with herd.bus(principal, project="p1", sandbox="sbx-9", patience=PATIENCE) as bus:
+            await bus.settle(timeout=PATIENCE)
     async with herd.bus(P.SPAWNER) as spawner:
         for number in range(20):
             await spawner.publish(f"$KV.tasks.p1.task-{number}", b"{}", msg_id=f"{flooder}{number}")

@@ -21,6 +21,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.bus.provisioner import NAMES, STOLEN, attacker, bus_with, configured
 from tests.integration.bus.test_permissions_forwarding import seed
+from tests.patience import PATIENCE
 
 P = Principal
 
@@ -119,12 +120,12 @@ async def test_an_expired_credential_is_disconnected_and_refused(herd: Broker) -
     """The server ends the connection when the credential expires, and accepts no other with it."""
     registrar = Registrar(herd.identity)
     for mint, api in ((registrar.mint_provisioner, API_FROM_OUTSIDE), (registrar.mint_stream_changer, API)):
-        credentials = mint(2)
-        async with bus_with(herd, credentials, api) as bus, asyncio.timeout(30):
+        credentials = mint(5)  # seconds, in which it has to be used once
+        async with bus_with(herd, credentials, api) as bus, asyncio.timeout(PATIENCE):
             await bus.js.stream_info("EVENTS")
             while not bus.closed:
                 await asyncio.sleep(0.02)
-        async with asyncio.timeout(30):  # it expires by whole seconds
+        async with asyncio.timeout(PATIENCE):  # it expires by whole seconds
             while await connects(herd, credentials, api):
                 await asyncio.sleep(0.02)
 

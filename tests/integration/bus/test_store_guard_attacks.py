@@ -55,7 +55,7 @@ async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[S
     token, key = parts_of(credentials)
     identity = Identity.renewing(lambda: token, key)
     async with Bus.open(
-        herd.url, name=name, identity=identity, inbox=REQUESTS[name][1], patience=10, watch=watch
+        herd.url, name=name, identity=identity, inbox=REQUESTS[name][1], patience=PATIENCE, watch=watch
     ) as bus:
         yield Speaker(P.OPERATOR, bus, violations)
 

@@ -55,6 +55,7 @@ from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
 from spawner.runtimes.opening import Options, open_runtime
 from tests.models.ports import endpoints
+from tests.patience import PATIENCE
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TASK, SANDBOX, LIFE = "task-one", "sbx-one", "0"
@@ -165,7 +166,7 @@ class Neighbours:
         """Take the next command for a service, as its durable consumer gives it."""
         bus = self.buses[principal]
         consumer = await bus.js.pull_subscribe_bind(consumer=f"{principal}-commands", stream="COMMANDS")
-        message = (await consumer.fetch(1, timeout=20))[0]
+        message = (await consumer.fetch(1, timeout=PATIENCE))[0]
         await message.ack()
         return read_command(message.subject, message.data)
 
@@ -273,7 +274,7 @@ def context(herd: Broker) -> Context:
 @pytest.fixture
 async def client(context: Context) -> AsyncIterator[Herd]:
     """A connected client."""
-    async with Herd.connect(context) as connected:
+    async with Herd.connect(context, patience=PATIENCE) as connected:
         yield connected
 
 
@@ -343,5 +344,5 @@ async def end_sandboxes(home: Path) -> None:
 
 @pytest.fixture
 async def real(line: Context) -> AsyncIterator[Herd]:
-    async with Herd.connect(line) as connected:
+    async with Herd.connect(line, patience=PATIENCE) as connected:
         yield connected

@@ -12,6 +12,7 @@ from sandherd.client.herd import task_spec
 from sandherd.client.mending import Patience
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.states import MessageState, SandboxState, TaskState
+from tests.stored_history import all_stored
 
 QUICK = Patience(look=0.5, retry=0.05)
 CHATTY = """
@@ -76,6 +77,7 @@ async def test_a_finished_task_is_whole_in_every_answer(real: Herd) -> None:
     assert told[-1].type == "sandbox.terminated"
     assert following.whole
     assert (await real.sandbox(ended.sandbox)).state is SandboxState.TERMINATED
+    await all_stored(real)
     pages = [page async for page in real.trajectory(ended.sandbox, limit=50)]
     assert len(pages) > 1
     assert pages[-1].trajectory_events == sum(len(page.events) for page in pages)
@@ -101,7 +103,7 @@ async def test_a_message_reaches_the_agent(real: Herd) -> None:
     assert delivery.delivery_ms is not None
     assert rest[-1].type == "task.completed"
     assert "agent.message_injected" in {event.type for event in rest}
-    text = "".join([chunk.text async for chunk in real.output(sandbox)])
+    text = "".join([chunk.text async for chunk in real.output(sandbox, follow=True)])
     assert "heard: good morning" in text
 
 

@@ -17,6 +17,7 @@ from sandherd.stack.broker import Broker
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.models.anthropic import AnthropicModel, anthropic_model
 from tests.models.anthropic_answers import calls, says
+from tests.stored_history import all_stored
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
 
@@ -96,6 +97,7 @@ async def session(herd: Herd, task: str) -> str | None:
 
 async def edited(herd: Herd, task: str) -> set[str]:
     """The files that a task's agent was told to have changed."""
+    await all_stored(herd)
     return {s.envelope["data"]["file_path"] async for s in herd.events(task=task, types=["agent.file_edited"])}
 
 

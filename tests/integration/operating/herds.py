@@ -56,7 +56,7 @@ def sandherd(broker: Broker, *words: str, **environ: str) -> subprocess.Complete
         "SANDHERD_CREDENTIALS": str(broker.credentials(P.CLIENT, project=PROJECT)),
     }
     return subprocess.run(
-        [str(SANDHERD), *words], env=told | environ, capture_output=True, text=True, check=False, timeout=60
+        [str(SANDHERD), *words], env=told | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from event_ingest.upgrading import upgrade
 from sandherd.client import Herd
 from sandherd.client.herd import task_spec
-from sandherd.contracts.requests import TaskView
+from sandherd.contracts.requests import Audit, TaskView
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.postgres import PostgresServer, binaries
 from tests.integration.operating.following import Place, followed, place
@@ -167,11 +167,11 @@ async def goes_on(herd: Herd, before: Seen) -> None:
         view = await asyncio.wait_for(herd.wait(task), PATIENCE)
         assert (view.state, view.attempt) == ("completed", attempt), view
 
-    async def stored() -> bool:
-        return (await herd.audit()).unstored == 0
+    async def stored() -> Audit | None:
+        audit = await herd.audit()
+        return audit if audit.unstored == 0 else None
 
-    await until(stored)
-    audit = await herd.audit()
+    audit: Audit = await until(stored)
     assert (audit.missing, audit.conflicts, audit.dead) == (0, 0, 0), audit
     ids = [event.envelope["id"] async for event in herd.events()]
     assert len(ids) == len(set(ids)) > len(before.events)
@@ -197,14 +197,14 @@ async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_serv
             await herd.wait("task-one")
             where = f"--file={kept / 'monday/history.dump'}"
             dump = [str(binaries() / "pg_dump"), "--format=custom", where, herds.database]
-            await asyncio.to_thread(subprocess.run, dump, check=True, timeout=60)
+            await asyncio.to_thread(subprocess.run, dump, check=True, timeout=PATIENCE)
             await herd.submit("two", ["true"], task="task-two")
             await herd.wait("task-two")
             before = await all_stored(herd)
         name = herds.database.partition("@/")[2].partition("?")[0]
         await postgres_server.drop_database(name)
         await postgres_server.create_database(name)
-        assert await upgrade(herds.database, 20, after=False)
+        assert await upgrade(herds.database, PATIENCE, after=False)
         said = await followed("Only the database was lost", herds, kept)
         assert (said[0], said[-1]) == ("compose stop event-ingest", "compose start event-ingest")
         async with (
@@ -217,9 +217,10 @@ async def test_a_history_that_is_older_is_brought_up_by_the_broker(postgres_serv
 
 async def all_stored(herd: Herd) -> list[dict[str, Any]]:
     async def stored() -> list[dict[str, Any]] | None:
+        behind = (await herd.audit()).unstored  # asked first: what is stored in between is not among the events
         events = [event.model_dump(mode="json") async for event in herd.events()]
         ended = sum(event["envelope"]["type"] == "sandbox.terminated" for event in events)
-        return events if (await herd.audit()).unstored == 0 and ended == 2 else None
+        return events if behind == 0 and ended == 2 else None
 
     found: list[dict[str, Any]] = await until(stored)
     return found

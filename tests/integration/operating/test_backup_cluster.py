@@ -10,6 +10,7 @@ from sandherd.contracts.streams import CONSUMERS
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.integration.operating.herds import answer, sandherd
+from tests.patience import PATIENCE
 
 P = Principal
 SAID, HANDLED = 20, 12
@@ -45,8 +46,8 @@ async def kept(herd: Broker) -> dict[str, Any]:
 
 
 async def settled(herd: Broker, expected: dict[str, Any]) -> dict[str, Any]:
-    """The same once it is as expected, or half a minute later: a new leader counts what is pending a little later."""
-    deadline = asyncio.get_running_loop().time() + 30
+    """The same once it is as expected, or much later: a new leader counts what is pending a little later."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE
     while (found := await kept(herd)) != expected and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.1)
     return found

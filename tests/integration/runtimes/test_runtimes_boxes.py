@@ -132,7 +132,9 @@ async def test_the_end_of_a_program_is_told(boxes: Any) -> None:
             heard.add(name)
 
     hearing = asyncio.create_task(hear())
-    await asyncio.sleep(0.3)  # until it listens, which nobody is told of
+    while not heard:  # nobody is told that it listens, but by its first news
+        await boxes.make("exit 0")
+        await asyncio.sleep(0.3)
     box = await boxes.make("sleep 0.3; exit 7")
     ended = await boxes.until(box, lambda found: found is not None and found.end is not None)
     assert (ended.alive, ended.end.code, ended.end.out_of_memory) == (False, 7, False)

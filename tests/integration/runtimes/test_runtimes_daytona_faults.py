@@ -187,7 +187,7 @@ async def test_a_removal_that_is_stuck_is_asked_for_again(at: Boxes, daytona_dou
     """The first never ends; the second does."""
     box = await at.make()
     daytona_double.stuck["destroyed"] = 1
-    hasty = cloud(daytona_double, patience=1.0)
+    hasty = cloud(daytona_double, patience=5.0)  # in which the second has to end
     await hasty.remove(box.name)
     await hasty.close()
     assert daytona_double.living() == []
@@ -197,22 +197,23 @@ async def test_a_removal_that_never_ends_is_said(at: Boxes, daytona_double: Doub
     """It was asked for three times, and still counts against the quota; the name stays found until it is gone."""
     box = await at.make()
     daytona_double.stuck["destroyed"] = 99
-    hasty = cloud(daytona_double, patience=1.0)
+    hasty = cloud(daytona_double, patience=3.0)  # in which each has to be asked for
     said = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
     assert "counts against the quota" in str(said)
     assert [method for method, path in daytona_double.asked if path.startswith("/api")].count("DELETE") == 3
-    assert [one.state for one in await hasty.find({HERD: at.herd})] == [BoxState.REMOVING]
+    assert [one.state for one in await at.provider.find({HERD: at.herd})] == [BoxState.REMOVING]
     await hasty.close()
 
 
 async def test_a_start_that_is_stuck_can_be_removed(at: Boxes, daytona_double: Double) -> None:
     """It is said that it takes too long, it is found by name and label, and it goes."""
     daytona_double.stuck["started"] = 1
-    hasty, spec = cloud(daytona_double, patience=1.0), at.spec()
+    hasty, spec = cloud(daytona_double, patience=3.0), at.spec()  # in which it has to be asked for
     await refused(hasty.create(spec), ProviderFault.TIMED_OUT)
-    assert [(one.name, one.state) for one in await hasty.find({HERD: at.herd})] == [(spec.name, BoxState.CREATING)]
-    await hasty.remove(spec.name)
     await hasty.close()
+    found = [(one.name, one.state) for one in await at.provider.find({HERD: at.herd})]
+    assert found == [(spec.name, BoxState.CREATING)]
+    await at.provider.remove(spec.name)
     assert daytona_double.living() == []
 
 
@@ -233,7 +234,8 @@ async def test_a_sandbox_that_others_stop_or_remove_is_seen(at: Boxes, daytona_d
 async def test_a_program_that_is_gone_without_a_word_has_ended(at: Boxes) -> None:
     """Also where nobody is left to say how."""
     box = await at.make()
-    await at.sh(box, "kill -KILL $(cut -d' ' -f1 /sandherd/run/1.pid) $(cat /sandherd/run/1.child)")
+    kill = "kill -KILL $(cut -d' ' -f1 1.pid) $(cat 1.child)"
+    await at.sh(box, f"cd /sandherd/run; until [ -e 1.child ]; do sleep 0.05; done; {kill}")
     ended = await at.until(box, lambda one: one is not None and not one.alive)
     assert ended is not None
     assert ended.end is not None
@@ -308,7 +310,8 @@ async def test_all_that_is_set_is_asked_for(daytona_double: Double, at: Boxes) -
 async def test_an_ephemeral_sandbox_stays_until_it_is_removed(daytona_double: Double, at: Boxes) -> None:
     """Stopped it would be gone with all that it has not said."""
     ephemeral, spec = cloud(daytona_double, ephemeral=True, block_network=True), at.spec("exit 3")
-    await ephemeral.create(spec)
+    box = await ephemeral.create(spec)
+    await at.until(box, lambda one: one is not None and one.end is not None)  # by itself, before it is told to
     await ephemeral.stop(spec.name, 1)
     ended = await ephemeral.get(spec.name)
     shown = daytona_double.of(spec.name).shown

@@ -19,7 +19,7 @@ from tests.integration.spawner.conftest import Person, eventually
 from tests.integration.spawner.starting import environment
 from tests.live_files import contents_below
 
-EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; sleep 0.5"]
+EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; until [ -e go ]; do sleep 0.05; done"]
 
 
 @pytest.fixture
@@ -88,8 +88,9 @@ async def test_a_task_goes_from_submission_to_its_diff(
     """Its worker is brought there, says the diff to the broker, and nothing is left; the key is said nowhere."""
     with Spawner(herd, daytona_double, tmp_path) as spawner:
         task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
-        await person.reaches(task, "running")
+        sandbox = (await person.reaches(task, "running")).sandbox
         seen = spawner.words_around()
+        await person.touch(str(sandbox), "go")
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
         await person.eventually(lambda: daytona_double.living() == [])

@@ -20,6 +20,7 @@ from spawner.runtimes.docker.containers import Kind, config
 from spawner.runtimes.docker.engine import Engine
 from tests.engines.docker import IMAGE
 from tests.integration.runtimes.conftest import WAITS, WORK, Boxes, Open
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -79,14 +80,14 @@ async def test_a_named_network_is_joined(networked: Boxes, docker: Docker) -> No
         shown = await docker.containers.container(other.id).show()
         address = shown["NetworkSettings"]["Networks"][NET]["IPAddress"]
         serve = "import socket; socket.create_server(('', 4711)).accept()[0].sendall(b'heard')"
-        serving = asyncio.create_task(networked.sh(other, f'python3 -c "{serve}"', seconds=20))
+        serving = asyncio.create_task(networked.sh(other, f'python3 -c "{serve}"', seconds=PATIENCE))
         ask = (
             "import socket, time\n"
             "while True:\n"
             f"  try: print(socket.create_connection(('{address}', 4711), 5).recv(9)); break\n"
             "  except ConnectionRefusedError: time.sleep(0.05)\n"
         )
-        assert b"heard" in (await networked.sh(one, f'python3 -c "{ask}"', seconds=20)).out
+        assert b"heard" in (await networked.sh(one, f'python3 -c "{ask}"', seconds=PATIENCE)).out
         await serving
         for box in (one, other):
             await networked.provider.remove(box.name)
@@ -249,7 +250,7 @@ async def test_a_container_whose_files_never_came_has_not_begun(boxes: Any, dock
 
 async def test_a_volume_without_its_container_is_found_and_used(boxes: Any, docker: Docker) -> None:
     """A box that is made anew has what the first one had; removed, nothing of both is left."""
-    spec = boxes.spec(f"echo life >> {WORK}/lives; sleep 60")
+    spec = boxes.spec(f"echo life >> {WORK}/lives; {WAITS}")
     box = await boxes.provider.create(spec)
     await boxes.sh(box, f"until [ -s {WORK}/lives ]; do sleep 0.05; done")
     await docker.containers.container(box.id).delete(force=True, v=True)

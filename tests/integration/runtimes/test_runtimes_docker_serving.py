@@ -68,7 +68,7 @@ async def image(docker: Docker, mounted: list[Mount]) -> str:
     container = await docker.containers.create(told)
     try:
         await container.start()
-        assert (await container.wait(timeout=30))["StatusCode"] == 0
+        assert (await container.wait(timeout=PATIENCE))["StatusCode"] == 0
         name, _, version = SERVING.partition(":")
         await container.commit(repository=name, tag=version, changes=f"ENV SANDHERD_TOOLCHAINS={TOOLCHAINS}")
     finally:

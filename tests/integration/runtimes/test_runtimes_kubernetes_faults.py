@@ -119,7 +119,7 @@ async def test_a_making_that_is_given_up_is_gone_on_with_by_another(cluster: Clu
 async def test_a_pod_for_which_there_is_no_room_is_given_up_in_time(cluster: Cluster) -> None:
     """What its scheduler says is said, and it is removed."""
     cluster.now(lambda: setattr(cluster.kubelet, "memory", 1 << 20))
-    async with made(cluster, pending=1) as boxes:
+    async with made(cluster, pending=5) as boxes:  # in which its scheduler has to say so
         caught = await refused(boxes)
     assert caught.fault is ProviderFault.QUOTA
     assert "Insufficient memory" in str(caught)
@@ -136,7 +136,7 @@ async def test_a_pod_for_which_there_is_no_room_is_given_up_in_time(cluster: Clu
 async def test_an_image_that_can_not_be_fetched_is_named(cluster: Cluster, said: str, at_once: bool) -> None:
     """At once where no other try would bring it; else after the time that a pod may wait."""
     cluster.now(lambda: setattr(cluster.kubelet, "pull_error", said))
-    async with made(cluster, pending=60 if at_once else 2) as boxes:
+    async with made(cluster, pending=60 if at_once else 5) as boxes:
         caught = await refused(boxes)
     assert caught.fault is ProviderFault.REFUSED
     assert IMAGE in str(caught)

@@ -55,7 +55,7 @@ class Server:
         async with self._session.request(method, path, headers=headers, **more) as answer:
             return answer.status, await answer.read()
 
-    async def bash(self, command: str, timeout: int = 20) -> dict[str, Any]:
+    async def bash(self, command: str, timeout: int = PATIENCE) -> dict[str, Any]:
         """How a command line ended."""
         told = {"command": command, "cwd": "/", "timeout": timeout}
         status, body = await self.ask("POST", "api/bash/execute_bash_command", json=told)

@@ -150,7 +150,7 @@ async def test_a_pod_that_crashes_again_and_again_is_stopped(at: Boxes, remote_d
 
 async def test_a_runtime_that_never_comes_is_stopped(remote_double: Double) -> None:
     """After its time; how it stood is said."""
-    boxes = Boxes(remote(remote_double, init_timeout=0.5))
+    boxes = Boxes(remote(remote_double, init_timeout=3.0))  # in which it has to be looked at
     remote_double.stuck = 1
     error = await refused(boxes.make(), ProviderFault.TIMED_OUT, remote_double)
     assert "it is starting, its pod pending" in str(error)
@@ -276,17 +276,18 @@ async def test_a_mute_agent_server_hides_no_other_box(at: Boxes, remote_double: 
 
 async def test_a_box_that_stays_mute_is_given_up(remote_double: Double) -> None:
     """It can't be asked to end, so its runtime is stopped in the end: nothing costs for ever."""
-    boxes = Boxes(remote(remote_double, init_timeout=5.0))
+    boxes, hasty = Boxes(remote(remote_double)), remote(remote_double, init_timeout=5.0)
     box = await boxes.make()
     remote_double.fail("POST", "^/sandbox/", times=10_000, error=ApiError(502, "bad_gateway", "no answer"))
-    await refused(boxes.provider.stop(box.name, 0), ProviderFault.TRANSIENT, remote_double)
+    await refused(hasty.stop(box.name, 0), ProviderFault.TRANSIENT, remote_double)
     async with asyncio.timeout(PATIENCE):
         while remote_double.living():
             try:
-                await boxes.provider.stop(box.name, 0)
+                await hasty.stop(box.name, 0)
             except ProviderError as error:
                 assert error.fault is ProviderFault.TRANSIENT  # noqa: PT017  # once it is none, the loop ends
     assert await boxes.provider.get(box.name) is None
+    await hasty.close()
     await boxes.close()
 
 

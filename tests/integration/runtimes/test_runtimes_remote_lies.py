@@ -41,8 +41,8 @@ LIES = (
 
 @pytest.fixture
 async def at(remote_double: Double) -> AsyncIterator[Boxes]:
-    """Boxes that are given up soon."""
-    boxes = Boxes(remote(remote_double, init_timeout=2.0))
+    """Boxes at the double; whatever is left of them at the end is an orphan."""
+    boxes = Boxes(remote(remote_double))
     yield boxes
     remote_double.faults.clear()
     await boxes.close()
@@ -82,7 +82,8 @@ async def test_a_sandbox_whose_agent_server_is_gone_is_ended_all_the_same(
     at: Boxes, remote_double: Double, status: int
 ) -> None:
     """Its agent has ended that server, or sits in its place and refuses: it is seen, and stopped in the end."""
-    box, runtime = await at.make(), BoxRuntime(at.provider, at.herd)
+    box, hasty = await at.make(), remote(remote_double, init_timeout=2.0)
+    runtime = BoxRuntime(hasty, at.herd)
     pod = remote_double.of(box.name)
     remote_double.fail("POST", f"^/sandbox/{pod.id}/", times=10_000, error=ApiError(status, "no", "no answer"))
     async with asyncio.timeout(PATIENCE):
@@ -93,6 +94,7 @@ async def test_a_sandbox_whose_agent_server_is_gone_is_ended_all_the_same(
             except RuntimeFailedError as error:
                 assert "no answer" in str(error)  # noqa: PT017  # once it is none, the loop ends
     assert remote_double.living() == []
+    await hasty.close()
 
 
 async def test_what_an_agent_puts_aside_itself_is_stopped_and_removed(at: Boxes, remote_double: Double) -> None:

@@ -16,7 +16,7 @@ from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
 from tests.integration.spawner.conftest import Person, eventually
 from tests.live_files import contents_below
 
-EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; sleep 0.5"]
+EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; until [ -e go ]; do sleep 0.05; done"]
 pytestmark = [pytest.mark.timeout(300)]
 
 
@@ -60,8 +60,9 @@ async def test_a_task_goes_from_submission_to_its_diff(
     """Its worker is brought there, says the diff to the broker, and nothing is left; no key is said anywhere."""
     async with spawner(herd, remote_double, tmp_path).running():
         task = await person.submit(EDITS, files={"notes.txt": "one\ntwo\n"})
-        await person.reaches(task, "running")
+        sandbox = (await person.reaches(task, "running")).sandbox
         seen = words_of_our_own()
+        await person.touch(str(sandbox), "go")
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
         await person.eventually(lambda: remote_double.living() == [])

@@ -25,6 +25,7 @@ from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
 from tests.integration.spawner.conftest import Person, eventually
 from tests.late_commands import ran_out_of_time
+from tests.patience import PATIENCE
 
 REAL = ("process", "docker")
 """The others are doubles here, whose programs are processes of this host."""
@@ -152,8 +153,8 @@ async def test_a_sandbox_keeps_to_its_cores(sandboxes: Sandboxes, kind: str) -> 
     await sandboxes.runtime.create(plan)
     busy = "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 1.5: pass\n"
     told = "print(time.process_time() / (time.monotonic() - began))"
-    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{told}"', seconds=40)).out)
-    assert 0.05 < share < 0.45
+    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{told}"', seconds=PATIENCE)).out)
+    assert 0 < share < 0.45  # others on this machine may leave it less than its share, and its worker has a part of it
 
 
 async def test_a_command_that_takes_too_long_is_ended(sandboxes: Sandboxes) -> None:

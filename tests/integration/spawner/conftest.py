@@ -25,7 +25,7 @@ from sandherd.contracts.commands import (
 )
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests import Exec, LiveSandboxes, LiveTasks, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -142,7 +142,7 @@ class Person:
             self.events.append(json.loads(msg.data))
 
         await self.bus.client.subscribe("sandherd.v1.event.p1.>", cb=hear)
-        await self.bus.settle()
+        await self.bus.settle(timeout=PATIENCE)
 
     async def command(self, data: Command, entity: str) -> Envelope[Any]:
         self._said += 1
@@ -168,23 +168,32 @@ class Person:
         await self.command(CreateSandbox(sandbox=name, spec=SandboxSpec(**spec)), name)
         return name
 
-    async def sandbox(self, sandbox: str) -> SandboxView | None:
-        """The sandbox as it stands; None while no spawner answers, too."""
+    async def sandbox(self, sandbox: str, timeout: float = PATIENCE) -> SandboxView | None:
+        """The sandbox as it stands."""
+        found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), "p1", timeout=timeout)).sandboxes
+        return found[0] if found else None
+
+    async def try_sandbox(self, sandbox: str) -> SandboxView | None:
+        """The same, or None while no spawner answers."""
         try:
-            found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), "p1", timeout=1)).sandboxes
+            return await self.sandbox(sandbox, timeout=1)
         except BusError:
             return None
-        return found[0] if found else None
 
     async def sandbox_is(self, sandbox: str, state: str) -> SandboxView:
         """Wait until it is in this state."""
 
         async def look() -> SandboxView | None:
-            view = await self.sandbox(sandbox)
+            view = await self.try_sandbox(sandbox)
             return view if view and view.state == state else None
 
         found: SandboxView = await self.eventually(look)
         return found
+
+    async def touch(self, sandbox: str, name: str) -> None:
+        """Make a file in its work tree, through its worker: wherever it is, its agent may wait for that."""
+        command = Exec(sandbox=sandbox, exec=new_name("exc"), command=["touch", name])
+        await self.bus.ask(command, "p1", timeout=PATIENCE)
 
     def said(self, entity: str, event_type: str) -> dict[str, Any]:
         """What the first event of a type said of it."""
@@ -221,15 +230,15 @@ class Person:
         """The events without repetitions, which the broker does not keep but a listener may hear after a crash."""
         return list({event["id"]: event for event in self.events}.values())
 
-    async def sandboxes(self) -> list[SandboxView]:
-        return (await self.bus.ask(LiveSandboxes(), "p1", timeout=1)).sandboxes
+    async def sandboxes(self, timeout: float = PATIENCE) -> list[SandboxView]:
+        return (await self.bus.ask(LiveSandboxes(), "p1", timeout=timeout)).sandboxes
 
     async def all_gone(self) -> None:
         """No sandbox lives, and nothing of any is left on the host."""
 
         async def look() -> bool:
             try:
-                views = await self.sandboxes()
+                views = await self.sandboxes(timeout=1)
             except BusError:  # asked of a spawner that stands still, or is gone
                 return False
             return all(view.state in SANDBOX_ENDED for view in views) and not list((self.home / "sandboxes").iterdir())

@@ -13,14 +13,17 @@ from sandherd.bus.service import Service
 from spawner.runtimes.opening import _group_name
 from tests.run_lifetime import MARK
 
+SECONDS = f"4713.{os.getpid()}"
+"""Of the processes that are looked for: those of another run beside this one sleep for another time."""
+
 
 async def test_it_never_ends(spawner: Callable[..., Service], person: Any, home: Path) -> None:
     """A broker, a spawner, and a sandbox whose agent has put a process aside; told to whoever interrupts it."""
     async with spawner(check_interval=30).running():
-        task = await person.submit(["/bin/sh", "-c", "setsid sleep 4713 & sleep 4713"])
+        task = await person.submit(["/bin/sh", "-c", f"setsid sleep {SECONDS} & sleep {SECONDS}"])
         await person.reaches(task, "running")
-        await person.eventually(lambda: len(_named("4713")) >= 2)
-        left = {process.pid for process in psutil.Process().children(recursive=True)} | set(_named("4713"))
+        await person.eventually(lambda: len(_named(SECONDS)) >= 2)
+        left = {process.pid for process in psutil.Process().children(recursive=True)} | set(_named(SECONDS))
         told = {"mark": os.environ[MARK], "group": _group_name(home / "sandboxes"), "pids": sorted(left)}
         part = Path(os.environ["ENDLESS"]).with_suffix(".part")
         part.write_text(json.dumps(told))

@@ -22,6 +22,7 @@ from spawner.live import Live
 from spawner.resolving import Menu
 from spawner.runtimes.contract import Runtime, able
 from spawner.sandboxes.record import SandboxRecord
+from tests.patience import PATIENCE
 
 Play = Callable[[Any], Awaitable[BaseModel]]
 
@@ -94,4 +95,4 @@ async def play(bus: Bus, request: type[Request[Any]], do: Play, sandbox: str = "
         task.add_done_callback(answering.discard)
 
     await bus.client.subscribe(sandbox_request_subject(request.type, "p1", sandbox), cb=hear)
-    await bus.client.flush()
+    await bus.settle(timeout=PATIENCE)

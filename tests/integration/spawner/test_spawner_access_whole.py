@@ -168,8 +168,12 @@ async def test_a_command_ends_when_it_is_told_to_or_its_time_is_over(tenant: Ten
         await tenant.ask(ExecKill(sandbox=SANDBOX, exec=name, signal="KILL"))
     for state, written in await asyncio.gather(*following):
         assert (state.state, written["stdout"]) == ("killed", b"begun\n")
-    _, written = await tenant.run("sh", "-c", "cat /proc/[0-9]*/comm")
-    assert "sleep" not in written["stdout"].decode().split()
+
+    async def none_sleeps() -> bool:
+        _, written = await tenant.run("sh", "-c", "cat /proc/[0-9]*/comm")
+        return "sleep" not in written["stdout"].decode().split()
+
+    await tenant.person.eventually(none_sleeps)  # who is killed has its name until its end is taken note of
     problem = await tenant.refused(ExecStatus(sandbox=SANDBOX, exec="exc-never"))
     assert problem.code is Code.NOT_FOUND
 

@@ -19,6 +19,7 @@ from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.queueing import follow
 from tests.integration.spawner.following import following
+from tests.patience import PATIENCE
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 ALLOWED = 5
@@ -63,7 +64,7 @@ def replicas(herd: Broker) -> Replicas:
     """So many spawners, each with a connection and a knowledge of its own."""
 
     @asynccontextmanager
-    async def opened(number: int, *, patience: float = 3.0) -> AsyncIterator[list[Replica]]:
+    async def opened(number: int, *, patience: float = PATIENCE) -> AsyncIterator[list[Replica]]:
         settings = herd.settings(Principal.SPAWNER, max_sandboxes=ALLOWED)
         async with AsyncExitStack() as stack:
             made = []

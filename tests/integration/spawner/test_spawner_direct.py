@@ -161,12 +161,22 @@ async def test_a_paused_sandbox_is_found_by_the_next_spawner(spawner: Make, pers
         await person.all_gone()
 
 
+async def extended(person: Any) -> tuple[str, int]:
+    """A sandbox that was extended before its time was over, and that time: how soon this is done nobody knows."""
+    for seconds in (2, 10, 60):
+        name = await person.create(ttl_seconds=seconds)
+        await person.command(ExtendSandbox(sandbox=name, seconds=300), name)
+        await person.eventually(lambda name=name: {"sandbox.extended", "sandbox.refused"} & {*person.types(name)})
+        if "sandbox.extended" in person.types(name):
+            return name, seconds
+    pytest.fail("no sandbox was extended in a minute")
+
+
 async def test_its_time_runs_out_unless_it_is_extended(spawner: Make, person: Any) -> None:
     """A sandbox is ended when its time to live is over; until then it can be extended, but not beyond the longest."""
     async with spawner(max_ttl=600).running():
-        name, short = await person.create(ttl_seconds=2), await person.create(ttl_seconds=2)
-        await person.command(ExtendSandbox(sandbox=name, seconds=300), name)
-        await person.hears(name, "sandbox.extended")
+        name, seconds = await extended(person)
+        short = await person.create(ttl_seconds=seconds)
         await person.sandbox_is(short, "terminated")
         await person.hears(short, "sandbox.terminated")
         assert person.said(short, "sandbox.terminated")["reason"] == "expired"

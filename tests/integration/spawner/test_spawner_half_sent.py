@@ -59,7 +59,11 @@ async def spawner_port(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterato
         async with asyncio.timeout(PATIENCE):
             while not (tmp_path / "port").is_file() or not (tmp_path / "port").read_text():
                 await asyncio.sleep(0.02)
-        yield int((tmp_path / "port").read_text())
+        port = int((tmp_path / "port").read_text())
+        async with asyncio.timeout(PATIENCE):
+            while await _status(port, "/readyz") != 200:  # it listens before it has opened its runtime
+                await asyncio.sleep(0.02)
+        yield port
     finally:
         if process.returncode is None:
             process.terminate()
@@ -83,7 +87,7 @@ async def test_half_sent_requests_affect_nobody(spawner_port: int, person: Any) 
 
 async def _page(port: int, path: str) -> str:
     async with (
-        ClientSession(timeout=ClientTimeout(30)) as web,
+        ClientSession(timeout=ClientTimeout(PATIENCE)) as web,
         web.get(f"http://127.0.0.1:{port}{path}") as answer,
     ):
         return await answer.text()
@@ -92,7 +96,7 @@ async def _page(port: int, path: str) -> str:
 async def _status(port: int, path: str) -> int:
     """The status that one request is answered with: no second try."""
     async with (
-        ClientSession(timeout=ClientTimeout(30)) as web,
+        ClientSession(timeout=ClientTimeout(PATIENCE)) as web,
         web.get(f"http://127.0.0.1:{port}{path}") as answer,
     ):
         return answer.status

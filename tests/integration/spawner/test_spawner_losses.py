@@ -29,6 +29,7 @@ from spawner.main import Spawner
 from spawner.runtimes import processes, shim
 from spawner.runtimes.layout import Layout
 from spawner.sandboxes.facts import Rules
+from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
 Make = Callable[..., Service]
@@ -131,7 +132,8 @@ async def ask(herd: Broker, sandbox: str, fence: int, key: Key) -> CredentialGra
     request = AskCredential(public_key=key.public, fence=fence)
     async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox) as joiner:
         subject = CREDENTIAL.fill(project="p1", sandbox=sandbox)
-        return read_reply(await joiner.request(subject, request.model_dump_json().encode()), CredentialGrant)
+        answer = await joiner.request(subject, request.model_dump_json().encode(), timeout=PATIENCE)
+        return read_reply(answer, CredentialGrant)
 
 
 async def test_credentials_are_for_the_living(spawner: Make, person: Any, herd: Broker) -> None:
@@ -166,7 +168,7 @@ async def test_a_bootstrap_credential_is_rejected_after_the_end(spawner: Make, p
         second = await person.submit(SLEEPER)
         views = [await person.reaches(task, "running") for task in (first, second)]
         texts = [place_of(person.home, view.sandbox).joiner.read_text() for view in views]
-        async with joined(herd, texts[0]) as open_at_the_end:
+        async with joined(herd, texts[0], PATIENCE) as open_at_the_end:
             assert open_at_the_end.connected
             await person.command(CancelTask(task=first), first)
             os.kill(worker_of(person.home, views[1].sandbox), signal.SIGKILL)
@@ -183,12 +185,13 @@ async def test_a_bootstrap_credential_is_rejected_after_the_end(spawner: Make, p
 
 
 @asynccontextmanager
-async def joined(herd: Broker, text: str) -> AsyncIterator[Bus]:
-    """A connection with a bootstrap credential that somebody has copied."""
+async def joined(herd: Broker, text: str, patience: float = 5) -> AsyncIterator[Bus]:
+    """A connection with a bootstrap credential that somebody has copied, tried for so many seconds."""
     path = herd.home / "creds" / f"{uuid4().hex}.creds"
     write_file(path, text)
     who = bearer(text)
-    async with Bus.open(herd.url, name=who.name, identity=Identity.file(path), inbox=who.inbox, patience=5) as bus:
+    identity = Identity.file(path)
+    async with Bus.open(herd.url, name=who.name, identity=identity, inbox=who.inbox, patience=patience) as bus:
         yield bus
 
 

@@ -54,7 +54,7 @@ async def ended_as(person: Any, task: str, attempt: int) -> str:
         view = await person.try_task(task)
         return view if view and view.attempt == attempt and view.ended_at else None
 
-    return str((await person.eventually(look, 60)).state)
+    return str((await person.eventually(look)).state)
 
 
 async def test_a_task_has_the_value_that_is_stored_when_its_attempt_begins(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from spawner.runtimes import processes
 from spawner.runtimes.commands import Command, File, Ran
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.process import ProcessRuntime
+from tests.late_commands import ran_out_of_time
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 PlanFor = Callable[..., SandboxPlan]
@@ -36,8 +38,14 @@ async def test_what_ran_away_is_ended_at_the_time_limit(open_process: Open, plan
     await runtime.create(plan_for(UNIT))
     await sh(runtime, "true")
     before = members(runtime)
-    away = "setsid sh -c 'setsid sleep 4711 & sleep 4711' & (setsid env -i sleep 4711 &); sleep 4711"
-    ran = await sh(runtime, f"echo begun; {away}", seconds=4)
+    away = """
+    rm -f deep bare
+    setsid sh -c 'setsid sh -c "touch deep; exec sleep 4711" & sleep 4711' &
+    (setsid env -i sh -c "touch bare; exec sleep 4711" &)
+    until [ -e deep ] && [ -e bare ]; do sleep 0.05; done
+    echo begun; sleep 4711
+    """
+    ran = await ran_out_of_time(lambda seconds: sh(runtime, away, seconds=seconds), lambda ran: ran.out)
     assert (ran.timed_out, ran.code, ran.out) == (True, None, b"begun\n")
     assert members(runtime) == before
 
@@ -51,14 +59,17 @@ async def test_what_a_command_leaves_behind_ends_with_the_sandbox(
     await runtime.create(plan_for(UNIT))
     ran = await sh(runtime, "setsid sleep 4711 & echo left", seconds=60)
     assert (ran.code, ran.out) == (0, b"left\n")
+    await eventually(lambda: "sleep" in map(_name, members(runtime)))  # it is another program until it executes this
     left = [found for pid in members(runtime) if (found := processes.find(pid))]
-    assert any("sleep" in _name(process.pid) for process in left)
     await runtime.stop(UNIT, 0.1)
     await eventually(lambda: not [process for process in left if process.alive()])  # the kernel clears up behind us
 
 
 def _name(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text()
+    """What a process is called; nothing, where it has just ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 async def test_whoever_does_not_wait_any_more_leaves_nothing_running(open_process: Open, plan_for: PlanFor) -> None:

@@ -40,7 +40,7 @@ def spawner_with(herd: Broker, home: Any, monkeypatch: pytest.MonkeyPatch) -> Ma
             monkeypatch.setattr(ProcessRuntime, "create", scripted)
             return [runtime]
 
-        settings = {"home": home, "check_interval": 0.2, "stop_grace": 5, "spawn_timeout": 10, **settings}
+        settings = {"home": home, "check_interval": 0.2, "stop_grace": 5, **settings}
         return compose(herd.settings(Principal.SPAWNER, **settings), runtimes=opened)
 
     return make
@@ -72,9 +72,10 @@ async def test_what_is_never_made_fails_and_is_tried_again(spawner_with: Make, p
         await real(plan)
 
     async with spawner_with(create, spawn_timeout=10).running():
-        task = await person.submit(["true"], retry=Retry(max_attempts=2, first_delay_seconds=0))
+        # The second may take longer than that on a busy machine, too: then it is the third, or a later one.
+        task = await person.submit(["true"], retry=Retry(max_attempts=10, first_delay_seconds=0))
         view = await person.ended(task)
-        assert (view.state, view.attempt) == ("completed", 2)
+        assert (view.state, view.attempt >= 2) == ("completed", True)
         await person.hears(task, "task.retry_scheduled")
         assert person.said(task, "task.retry_scheduled")["error_type"] == "runtime_quota"
         first = person.said(task, "task.retry_scheduled")["sandbox"]
@@ -90,7 +91,7 @@ async def test_an_answer_that_never_comes_leaves_nothing(spawner_with: Make, per
         await real(plan)
         await asyncio.Event().wait()
 
-    async with spawner_with(create).running():
+    async with spawner_with(create, spawn_timeout=20).running():
         view = await person.ended(await person.submit(["true"]))
         assert view.state == "completed"
         await person.all_gone()

@@ -11,6 +11,7 @@ from sandherd.contracts.requests import LiveTasks
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.conftest import eventually
+from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
 LARGE: dict[str, Any] = {
@@ -53,7 +54,7 @@ async def _taken_for(project: str, herd: Broker, person: Any) -> None:
         await bus.publish_command(command)
 
         async def is_there() -> bool:
-            return bool((await bus.ask(LiveTasks(task="theirs"), project)).tasks)
+            return bool((await bus.ask(LiveTasks(task="theirs"), project, timeout=PATIENCE)).tasks)
 
         await eventually(is_there)
 

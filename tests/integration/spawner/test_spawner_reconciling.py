@@ -105,7 +105,7 @@ async def test_a_look_at_everything_can_be_asked_for(spawner: Make, person: Any,
         assert [one.removed for one in (await prune(herd, now=True)).orphans] == [True]
         await person.hears("sbx-orphan", "sandbox.orphan_removed")
         assert not orphan.exists()
-        assert (await person.sandbox(name)).state == "running"
+        await person.sandbox_is(name, "running")
         assert (await prune(herd, now=True)).orphans == []
         await person.command(TerminateSandbox(sandbox=name, reason=""), name)
         await person.all_gone()

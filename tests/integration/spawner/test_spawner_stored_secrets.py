@@ -4,12 +4,13 @@ import json
 import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nacl.public import PrivateKey
+from nats.js.errors import KeyWrongLastSequenceError
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity import SpawnerKeys
@@ -96,11 +97,18 @@ async def test_a_failed_task_is_retried_with_its_secrets_until_they_expire(
     async with spawner(keep_secrets=600).running() as service:
         # Another replica, which has to read the key, ends the time.
         kv = await service.bus.js.key_value("tasks")
-        entry = await kv.get(f"p1.{task}")
-        text = (entry.value or b"").decode()
-        sooner = re.sub(r'"secrets_until":"[^"]+"', '"secrets_until":"2026-01-01T00:00:00Z"', text)
-        assert sooner != text
-        await kv.update(f"p1.{task}", sooner.encode(), last=entry.revision)
+
+        async def let_them_expire() -> bool:
+            entry = await kv.get(f"p1.{task}")
+            text = (entry.value or b"").decode()
+            sooner = re.sub(r'"secrets_until":"[^"]+"', '"secrets_until":"2026-01-01T00:00:00Z"', text)
+            assert sooner != text
+            with suppress(KeyWrongLastSequenceError):  # the spawner has written it meanwhile
+                await kv.update(f"p1.{task}", sooner.encode(), last=entry.revision)
+                return True
+            return False
+
+        await person.eventually(let_them_expire)
 
         async def expired() -> bool:
             found = await person.try_task(task)

@@ -34,7 +34,8 @@ async def fill_up(bus: Bus) -> None:
     for size in (200_000, 1000, 1):
         with suppress(StreamFullError):
             for number in range(100_000):
-                await bus.publish(FLOOD, b"x" * size, msg_id=f"flood-{bus.name}-{size}-{number}")
+                msg_id = f"flood-{bus.name}-{size}-{number}"
+                await bus.publish_stored(FLOOD, b"x" * size, msg_id=msg_id, while_full=False)
 
 
 async def give_room(herd: Broker) -> None:

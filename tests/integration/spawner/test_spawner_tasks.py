@@ -13,6 +13,7 @@ from sandherd.contracts.commands import CancelTask, Retry, RetryTask
 from sandherd.contracts.requests import LiveTasks
 from sandherd.contracts.states import TaskState
 from tests.integration.spawner.test_spawner_losses import worker_of
+from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
 SECOND_GOES_WELL = ["/bin/sh", "-c", 'test "$SANDHERD_ATTEMPT" = 2 && exit 0; touch up; exec sleep 600']
@@ -197,7 +198,7 @@ async def test_the_more_urgent_begin_first_and_the_list_says_why_the_others_wait
         tasks = {kind: await person.submit(["true"], kind, priority=kind) for kind in ("low", "high", "critical")}
         for task in tasks:
             await person.reaches(task, "pending")
-        found = (await person.bus.ask(LiveTasks(state=TaskState.PENDING), "p1")).tasks
+        found = (await person.bus.ask(LiveTasks(state=TaskState.PENDING), "p1", timeout=PATIENCE)).tasks
         said = {view.task: view.waits_for for view in found}
         assert said == {
             "critical": "1 of 1 sandboxes of project p1 live; it is next",

@@ -64,19 +64,24 @@ async def cluster() -> AsyncIterator[Broker]:
 async def at(broker: Broker, server: NatsServer, principal: Principal) -> AsyncIterator[Bus]:
     """A service that knows one server only."""
     who, inbox = Identity.file(broker.credentials(principal)), f"_INBOX_{principal}"
-    async with Bus.open(server.url, name=principal, identity=who, inbox=inbox, patience=5) as bus:
+    async with Bus.open(server.url, name=principal, identity=who, inbox=inbox, patience=PATIENCE) as bus:
         yield bus
 
 
 @asynccontextmanager
-async def worker_at(server: NatsServer, token: str, seed: str) -> AsyncIterator[Bus]:
+async def worker_at(server: NatsServer, token: str, seed: str, patience: float = 0.5) -> AsyncIterator[Bus]:
     who = Identity.renewing(lambda: token, seed)
-    async with Bus.open(server.url, name="w", identity=who, inbox="_INBOX_sbx-1", patience=0.5) as bus:
+    async with Bus.open(server.url, name="w", identity=who, inbox="_INBOX_sbx-1", patience=patience) as bus:
         yield bus
 
 
-async def health(broker: Broker) -> dict[str, str]:
-    return await ask_health(broker.url, broker.watcher, 3)
+async def until_well(broker: Broker, *servers: str) -> None:
+    """Until all of these, and no others, say in the time that they are given that they are well."""
+
+    async def well() -> bool:
+        return await ask_health(broker.url, broker.watcher, 3) == dict.fromkeys(servers, "ok")
+
+    await until(well)
 
 
 @REFUSED_LOGINS
@@ -92,7 +97,7 @@ async def test_three_servers_are_one_broker(cluster: Broker) -> None:
 
 async def keeps_everything_three_times(cluster: Broker) -> None:
     """Each stream and bucket is on every server, and each service finds with its own credential that all is well."""
-    assert await health(cluster) == dict.fromkeys(SERVERS, "ok")
+    await until_well(cluster, *SERVERS)
     async with cluster.provisioner() as js:
         found = await js.streams_info()
     assert {info.config.name for info in found} == {s.name for s in STREAMS} | {b.stream for b in BUCKETS}
@@ -153,7 +158,7 @@ async def lets_no_stranger_in(cluster: Broker) -> None:
 
     async with stranger:
         await until(refused)
-        assert (await health(cluster)).keys() == SERVERS
+        await until_well(cluster, *SERVERS)
     logs = "".join(path.read_text() for path in (cluster.home / "logs").iterdir())
     assert first.membership.password not in logs
 
@@ -168,7 +173,7 @@ async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
     async with (
         cluster.bus(P.SPAWNER) as spawner,
         Revoker.open(near.url, keys, spawner.js) as revoker,
-        worker_at(far, token, key.seed) as worker,
+        worker_at(far, token, key.seed, PATIENCE) as worker,
     ):
         await until_done(revoker, key.public, expires, now)
 
@@ -198,13 +203,9 @@ async def until_done(revoker: Revoker, key: str, expires: datetime, now: datetim
 
 async def tells_who_is_away(cluster: Broker) -> None:
     """Of the servers' own word and of doctor's: one that is away is named, and the others are well."""
-
-    async def everybody() -> bool:
-        return await health(cluster) == dict.fromkeys(SERVERS, "ok")
-
-    await until(everybody)
+    await until_well(cluster, *SERVERS)
     await cluster.servers[1].kill()
-    assert (await health(cluster)).keys() == {"sandherd-1", "sandherd-3"}
+    await until_well(cluster, "sandherd-1", "sandherd-3")
     context = Context(
         nats_url=cluster.url, credentials=cluster.credentials(P.CLIENT), project="default", home=cluster.home
     )

@@ -6,6 +6,8 @@ import pwd
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -14,6 +16,7 @@ import pytest
 from sandherd.stack import postgres_user
 from sandherd.stack.access import give_to
 from sandherd.stack.postgres import PostgresServer
+from tests.live_files import owners_below
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 NOBODY = 65534
@@ -27,7 +30,7 @@ os.setresgid(int(sys.argv[3]), int(sys.argv[3]), int(sys.argv[3]))
 os.setresuid(int(sys.argv[3]), int(sys.argv[3]), int(sys.argv[3]))
 async def main():
     host, role = sys.argv[1:3]
-    connection = await asyncpg.connect(host=host, user=role, database="postgres", password="x", timeout=20)
+    connection = await asyncpg.connect(host=host, user=role, database="postgres", password="x", timeout=120)
     print(await connection.fetchval("select 'IN as ' || current_user"))
 asyncio.run(main())
 """
@@ -82,13 +85,17 @@ async def test_the_user_that_starts_it_is_let_in_as_any_role(own_directory: Path
         assert await attack(server, 0, "reader") == "IN as reader"
 
 
+def opened_by(pid: int) -> Iterator[str]:
+    """What the descriptors of a process lead to; it may close some of them meanwhile."""
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            yield str(entry.readlink())
+
+
 async def test_it_listens_on_the_socket_alone(own_directory: Path) -> None:
     """No TCP port of any address is open, so none has to be protected."""
     async with PostgresServer(own_directory / "pg", durable=False) as server:
-        inodes = {
-            str(entry.readlink()).removeprefix("socket:[").removesuffix("]")
-            for entry in Path(f"/proc/{server.child.pid}/fd").iterdir()
-        }
+        inodes = {link.removeprefix("socket:[").removesuffix("]") for link in opened_by(server.child.pid)}
         for table in ("tcp", "tcp6", "udp", "udp6"):
             rows = Path(f"/proc/{server.child.pid}/net/{table}").read_text().splitlines()[1:]
             assert not inodes & {row.split()[9] for row in rows}
@@ -103,7 +110,7 @@ async def test_the_server_and_its_files_are_of_a_user_of_their_own(own_directory
         status = Path(f"/proc/{server.child.pid}/status").read_text()
         assert f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}" in status
         assert "Groups:\t \n" in status or "Groups:\t\n" in status
-        assert {path.lstat().st_uid for path in (server.data, *server.data.rglob("*"))} == {owner}
+        assert owners_below(server.data) == {owner}
         assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
         rules = (server.directory / "pg_hba.conf").stat()
         assert (rules.st_uid, stat.S_IMODE(rules.st_mode)) == (0, 0o644)
@@ -126,7 +133,7 @@ async def test_a_database_of_the_version_before_is_taken_over(own_directory: Pat
         await connection.close()
         laid_open(later)
         assert "IN as" not in await attack(later, NOBODY)
-        assert {path.lstat().st_uid for path in later.data.rglob("*")} == {postgres_user.server_uid()}
+        assert owners_below(later.data) == {postgres_user.server_uid()}
 
 
 @root_only

@@ -12,6 +12,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import Child, ChildFailedError, Command, ended
 from sandherd.stack.postgres import PostgresServer, socket_directory
+from tests.patience import PATIENCE
 
 EVENT = "sandherd.v1.event.p1.fleet.monitor.conductor_reported"
 
@@ -86,7 +87,7 @@ async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
     """The end of a process is seen, whoever its parent is; one that never was has ended."""
     child = Child(Command(arguments=["sleep", "60"], log=tmp_path / "log"))
     child.start()
-    await child.stop(grace=10)
+    await child.stop(grace=PATIENCE)
     await ended(child.pid)
     assert child.status == -15
     assert not Path(f"/proc/{child.pid}").exists()
@@ -98,7 +99,7 @@ async def test_a_child_that_ignores_us_is_killed(tmp_path: Path) -> None:
     """After the grace time SIGKILL follows."""
     child = Child(Command(arguments=["sh", "-c", "trap '' TERM; echo deaf; sleep 60"], log=tmp_path / "log"))
     child.start()
-    await child.until(lambda: "deaf" in child.last_words(), 10, "sh")
+    await child.until(lambda: "deaf" in child.last_words(), PATIENCE, "sh")
     await child.stop(grace=0.05)
     assert child.status == -9
 

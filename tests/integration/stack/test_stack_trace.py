@@ -26,10 +26,10 @@ async def test_a_collector_that_hangs_costs_nothing_and_loses_no_event(monkeypat
                     ended = await asyncio.wait_for(herd.wait(task), PATIENCE)
                     assert ended.state == "completed"
                     async with asyncio.timeout(PATIENCE):
-                        while (audit := await herd.audit()).unstored:
+                        # What is exported is not answered: at some moment something is kept waiting.
+                        while (audit := await herd.audit()).unstored or not collector.held:
                             await asyncio.sleep(0.05)
                 assert (audit.missing, audit.dead, audit.conflicts) == (0, 0, 0)
-                assert collector.held > 0
             finally:
                 await down(Path(directory))
             assert collector.spans == []

@@ -95,7 +95,12 @@ class Sandbox:
     async def exec(self, *command: str, **fields: Any) -> ExecState:
         """Run a command to its end; its whole output is in the answer."""
         name = new_name("exc")
-        state: ExecState = await self.ask(WorkerExec(exec=name, command=list(command), **fields))
+        await self.ask(WorkerExec(exec=name, command=list(command), **fields))
+        return await self.completed(name)
+
+    async def completed(self, name: str) -> ExecState:
+        """A command that was started, once it has ended; its whole output is in the answer."""
+        state: ExecState = await self.ask(WorkerExecStatus(exec=name))
         output = list(state.output)
         while not state.complete:
             state = await self.ask(WorkerExecStatus(exec=name, offset=state.next_offset))
@@ -285,7 +290,7 @@ async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
     """A connection that may look into every stream."""
     path.write_text(Registrar(herd.identity).mint_stream_admin(3600))
     async with Bus.open(
-        herd.url, name="reader", identity=Identity.file(path), inbox="_INBOX_provisioner", patience=20
+        herd.url, name="reader", identity=Identity.file(path), inbox="_INBOX_provisioner", patience=PATIENCE
     ) as bus:
         yield bus
 

@@ -1,5 +1,6 @@
 """When a worker begins: with leave, with a task or without one, at once or after a wait in the warm."""
 
+import asyncio
 import json
 import os
 import signal
@@ -127,6 +128,7 @@ def _opened(pipe: Path) -> bool:
 async def test_a_warm_worker_waits_without_work_and_begins_when_it_is_told(sandbox: Any, eventually: Any) -> None:
     """A look at its pipe is no sign; a byte is."""
     await _warm(sandbox, eventually)
+    await eventually(lambda: _rests(sandbox.process.pid), "it has no more to do before it waits")
     spent = _cpu(sandbox.process.pid)
     for _ in range(5):
         await eventually(lambda: _opened(sandbox.state / "begin"), "it waits still")
@@ -179,6 +181,13 @@ def _cpu(process: int) -> int:
     """Clock ticks that a process has worked for."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+async def _rests(process: int) -> bool:
+    """Whether it has not worked for a moment."""
+    spent = _cpu(process)
+    await asyncio.sleep(0.2)
+    return _cpu(process) == spent
 
 
 def _state(process: int) -> str:

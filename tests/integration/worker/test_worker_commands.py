@@ -39,7 +39,7 @@ def alive(process: int) -> bool:
     """Whether a process runs. One that nobody has reaped does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -96,7 +96,7 @@ async def test_the_same_command_asked_twice_runs_once(bare: Any) -> None:
     question = WorkerExec(exec="exc-1", command=["/bin/sh", "-c", "echo x >> runs"])
     first, second = await asyncio.gather(bare.ask(question), bare.ask(question))
     assert first.exec == second.exec == "exc-1"
-    assert (await bare.ask(question)).state == "exited"
+    assert (await bare.completed("exc-1")).state == (await bare.ask(question)).state == "exited"
     assert (bare.work / "runs").read_text() == "x\n"
     with pytest.raises(RefusedError) as refusal:
         await bare.ask(WorkerExec(exec="exc-1", command=["/bin/true"]))
@@ -108,13 +108,14 @@ async def test_a_killed_command_takes_all_it_started_with_it(bare: Any, eventual
     script = "setsid sh -c 'sleep 600 & echo $! > orphan; exit' & sleep 600 & echo $! > child; echo up; wait; sleep 600"
     started = await bare.ask(WorkerExec(exec="exc-1", command=["/bin/sh", "-c", script]))
     assert started.state == "running"
-    await eventually(lambda: (bare.work / "orphan").exists() and (bare.work / "orphan").read_text(), "the orphan")
-    processes = [int((bare.work / name).read_text()) for name in ("child", "orphan")]
+    noted = [bare.work / name for name in ("child", "orphan")]
+    await eventually(lambda: all(path.exists() and path.read_text() for path in noted), "both")
+    processes = [int(path.read_text()) for path in noted]
     assert all(alive(process) for process in processes)
     await bare.ask(WorkerExecKill(exec="exc-1", signal="KILL"))
     await eventually(lambda: not any(alive(process) for process in processes), "their end")
-    state = await bare.ask(WorkerExecStatus(exec="exc-1"))
-    assert (state.state, state.signal, state.complete) == ("killed", 9, True)
+    state = await bare.completed("exc-1")
+    assert (state.state, state.signal) == ("killed", 9)
     assert written(state) == b"up\n"
 
 
@@ -160,7 +161,7 @@ async def test_too_many_commands_at_once_are_refused(bare: Any) -> None:
         await bare.ask(WorkerExec(exec="exc-more", command=["/bin/true"]))
     assert (refusal.value.problem.code, bool(refusal.value.problem.remedy)) == ("conflict", True)
     await bare.ask(WorkerExecKill(exec="exc-0", signal="KILL"))
-    await bare.ask(WorkerExecStatus(exec="exc-0"))
+    await bare.completed("exc-0")
     assert (await bare.exec("/bin/true")).state == "exited"
 
 
@@ -204,14 +205,16 @@ async def test_a_command_runs_beside_the_agent_and_neither_ends_the_other(sandbo
 async def test_a_command_goes_on_while_the_broker_is_away(bare: Any, herd: Any, eventually: Any) -> None:
     """Killed and started again in the middle, nothing of its output is missing, and it has run once."""
     command = ["/bin/sh", "-c", "echo x >> runs; echo one; while ! test -e go; do sleep 0.05; done; echo two"]
-    assert written(await bare.ask(WorkerExec(exec="exc-1", command=command))) == b"one\n"
+    await bare.ask(WorkerExec(exec="exc-1", command=command))
+
+    async def begun() -> bool:
+        return written(await bare.ask(WorkerExecStatus(exec="exc-1"))) == b"one\n"
+
+    await eventually(begun, "what it says at first")
     await herd.kill()
     (bare.work / "go").touch()
     await herd.restart()
-    state = await bare.ask(WorkerExecStatus(exec="exc-1"), 60)
-    while not state.complete:
-        state = await bare.ask(WorkerExecStatus(exec="exc-1"), 60)
-    assert written(state) == b"one\ntwo\n"
+    assert written(await bare.completed("exc-1")) == b"one\ntwo\n"
     assert (bare.work / "runs").read_text() == "x\n"
     assert (await bare.event("exec_completed")).data.exit_code == 0
 

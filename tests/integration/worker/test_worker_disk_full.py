@@ -22,6 +22,11 @@ SIZE = 8 * MIB
 MOUNT = 'mount -t tmpfs -o "size=$1,mode=0700" tmpfs "$2" && mkdir "$2/work" "$2/state" && echo ready && exec cat'
 PRIVATE = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
 ENTER = ["--mount"] if os.geteuid() == 0 else ["--user", "--preserve-credentials", "--mount"]
+WAITS = """
+import os, time
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
 TALKS = """
 import json, os
 out = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
@@ -103,10 +108,11 @@ def check_end(events: list[Any]) -> None:
 
 async def test_words_that_fill_the_disk(sandbox: Any, disk: SmallDisk, herd: Any, eventually: Any) -> None:
     """With the broker away the agent is stopped when the disk is full; all that was kept is brought up, and why."""
-    sandbox.python(TALKS)
+    sandbox.python(WAITS + TALKS)
     await sandbox.start()
     await sandbox.event("tool_use")
     await herd.kill()
+    (disk.seen / "work" / "go").touch()
     await eventually(lambda: any(b"agent.failed" in event for _, event in disk.spooled()[-2:]), "the end is kept")
     kept = disk.spooled()
     await herd.restart()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -150,8 +151,9 @@ async def test_leave_is_withdrawn_with_an_agent_that_dies(driven: Driven) -> Non
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
     await sandbox.event("approval_requested")
     for process in psutil.Process(sandbox.process.pid).children(recursive=True):
-        if "echo_driver" in process.cmdline():
-            process.kill()
+        with suppress(psutil.NoSuchProcess):
+            if "echo_driver" in process.cmdline():
+                process.kill()
     assert await sandbox.ended() == ExitCode.DRAINED
     said = kinds(await sandbox.events())
     assert said.index("approval_requested") < said.index("approval_withdrawn") < said.index("failed")

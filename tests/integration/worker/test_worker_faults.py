@@ -14,8 +14,10 @@ from sandherd_worker.exits import ExitCode
 
 pytestmark = pytest.mark.faults
 
+WAITS = "while not os.path.exists('go'): time.sleep(0.02)"
 TALKS = """
 import json, os, sys, time
+{first}
 out = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
 for number in range({count}):
     data = {{"content": str(number), "content_length": len(str(number))}}
@@ -29,16 +31,16 @@ for number in range({count}):
 AHEAD = 250
 
 
-def talks(count: int, pause: float = 0.0, then: str = "") -> str:
-    """An agent that says this many numbered messages."""
-    return TALKS.format(count=count, pause=pause, then=then)
+def talks(count: int, pause: float = 0.0, then: str = "", first: str = "") -> str:
+    """An agent that says this many numbered messages; with `WAITS` first, it is not done before the test lets it."""
+    return TALKS.format(count=count, pause=pause, then=then, first=first)
 
 
 def alive(process: int) -> bool:
     """Whether a process runs. One that nobody has reaped does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -85,6 +87,7 @@ async def test_a_worker_whose_broker_is_away_works_on_and_is_drained_later(
     await sandbox.event("tool_use")
     await herd.kill()
     await eventually((sandbox.work / "said").exists, "the agent works without a broker")
+    await eventually(lambda: b'"content":"99"' in _spooled(sandbox.state / "spool"), "the spool has all")
     sandbox.signal(signal.SIGTERM)
     assert await sandbox.ended() == ExitCode.NOT_DRAINED
     assert list((sandbox.state / "spool").glob("*.log"))
@@ -178,8 +181,8 @@ async def test_a_second_worker_in_the_same_directory_is_refused(sandbox: Any) ->
 
 
 async def test_a_credential_is_renewed_again_and_again_without_loss(sandbox: Any, desk: Any, eventually: Any) -> None:
-    """With JWTs of four seconds: renewed at half life, every event stored once and in sequence."""
-    desk.life = 4.0
+    """With JWTs of ten seconds: renewed at half life, every event stored once and in sequence."""
+    desk.life = 10.0
     sandbox.python(
         talks(10**6, pause=0.02).replace("time.sleep", "os.path.exists('enough') and sys.exit(); time.sleep")
     )
@@ -235,11 +238,12 @@ async def test_a_worker_that_was_cut_off_past_its_credentials_life_comes_back(
 ) -> None:
     """The desk was away until the credential had run out and the broker had closed the connection for good."""
     desk.life = 1.5
-    sandbox.python(talks(400, pause=0.01))
+    sandbox.python(talks(400, pause=0.01, then=WAITS))
     await sandbox.start()
     await sandbox.event("tool_use")
     desk.silent = True
     await eventually(lambda: "closed this connection" in sandbox.log.read_text(), "the broker closes the connection")
+    (sandbox.work / "go").touch()
     desk.life, desk.silent = 3600.0, False
     assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
     await whole(sandbox, 400)
@@ -247,10 +251,11 @@ async def test_a_worker_that_was_cut_off_past_its_credentials_life_comes_back(
 
 async def test_a_full_spool_ends_the_agent_with_a_clear_event(sandbox: Any, herd: Any, eventually: Any) -> None:
     """With the broker away and no room left, the agent is stopped, and once there is a broker everybody is told why."""
-    sandbox.python(talks(10**7))
+    sandbox.python(talks(10**7, first=WAITS))
     await sandbox.start(SANDHERD_SPOOL_MB="1")
     await sandbox.event("tool_use")
     await herd.kill()
+    (sandbox.work / "go").touch()
     await eventually(lambda: b"agent.failed" in _spooled(sandbox.state / "spool"), "the end is in the spool")
     await herd.restart()
     assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]

@@ -1,9 +1,12 @@
 """What an agent does to its files by a shell, as a whole worker tells it: every kind of change, with its diff."""
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from sandherd_worker.exits import ExitCode
 
@@ -30,10 +33,23 @@ async def changes(sandbox: Any) -> dict[str, Any]:
     return {event.file_path: event for event in events}
 
 
-async def test_every_kind_of_change_is_told_once(sandbox: Any) -> None:
+async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict[str, str]) -> None:
+    """Run a script to its end while its worker stands still: what a look would see half done is told more than once."""
+    sandbox.task(f"until test -e ../go; do sleep 0.02; done\n{script}\ntouch ../done", files=files)
+    await sandbox.start()
+    await sandbox.event("tool_use")
+    sandbox.signal(signal.SIGSTOP)
+    await eventually(lambda: psutil.Process(sandbox.process.pid).status() == psutil.STATUS_STOPPED, "it stands still")
+    home = sandbox.work.parent
+    (home / "go").touch()
+    await eventually((home / "done").exists, "the script has come to its end")
+    sandbox.signal(signal.SIGCONT)
+    assert await sandbox.ended() == ExitCode.DRAINED
+
+
+async def test_every_kind_of_change_is_told_once(sandbox: Any, eventually: Any) -> None:
     """By its path and kind, with lines added and removed; what git ignores and a new mode are no changes."""
-    sandbox.task(SCRIPT, files={**BEFORE, ".gitignore": "*.over\n"})
-    assert await sandbox.run() == ExitCode.DRAINED
+    await changed_unseen(sandbox, eventually, SCRIPT, {**BEFORE, ".gitignore": "*.over\n"})
     told = await changes(sandbox)
     assert {path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in told.items()} == {
         "kept": ("modified", False, 1, 1),
@@ -53,10 +69,10 @@ async def test_every_kind_of_change_is_told_once(sandbox: Any) -> None:
     assert completed.data.files_changed == len(told)
 
 
-async def test_the_diffs_of_a_run_give_its_work(sandbox: Any, tmp_path: Path) -> None:
+async def test_the_diffs_of_a_run_give_its_work(sandbox: Any, tmp_path: Path, eventually: Any) -> None:
     """Applied by git to what was there before, those in the events and those by reference, they give what is there."""
-    sandbox.task(SCRIPT.replace("\\377", ""), files=BEFORE)  # whose name can't be said can't be made again
-    assert await sandbox.run() == ExitCode.DRAINED
+    script = SCRIPT.replace("\\377", "")  # whose name can't be said can't be made again
+    await changed_unseen(sandbox, eventually, script, BEFORE)
     again = tmp_path / "again"
     again.mkdir()
     for name, text in BEFORE.items():

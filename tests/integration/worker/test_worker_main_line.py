@@ -10,15 +10,16 @@ async def test_a_command_is_run_and_told_from_its_start_to_the_last_word(sandbox
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     types = [event.type.removeprefix("agent.") for event in events]
-    assert types == [
+    # Heartbeats and looks at the files come at times of their own, and more often the longer it takes.
+    assert "heartbeat" in types
+    assert types.index("file_edited") < types.index("completed")
+    assert [one for one in types if one not in {"heartbeat", "file_edited"}] == [
         "started",
-        "heartbeat",
         "turn_started",
         "tool_use",
         "tool_result",
         "tool_completed",
         "turn_completed",
-        "file_edited",
         "transcript_saved",
         "completed",
         "shutdown",

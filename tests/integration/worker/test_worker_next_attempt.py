@@ -112,17 +112,22 @@ async def test_a_stopped_attempt_leaves_its_work(sandbox: Any) -> None:
     assert names(await sandbox.taken((await sandbox.event("work_saved")).data.artifact)) == {"a"}
 
 
-async def test_a_lost_attempt_leaves_its_work_and_its_words(sandbox: Any) -> None:
+async def test_a_lost_attempt_leaves_its_work_and_its_words(sandbox: Any, eventually: Any) -> None:
     """The recovery puts them by, before it says that the worker was lost."""
     sandbox.task("echo half > a; echo words; sleep 600")
     await sandbox.start()
     await sandbox.event("file_edited")
+    await eventually(lambda: _has_output(sandbox), "its words")
     sandbox.signal(signal.SIGKILL)
     await sandbox.ended()
     assert await sandbox.run("--recover", SANDHERD_LOST_SIGNAL="9") == 0
     assert kinds(await sandbox.events())[-4:] == ["work_saved", "transcript_saved", "failed", "shutdown"]
     assert names(await sandbox.taken((await sandbox.event("work_saved")).data.artifact)) == {"a"}
     assert await sandbox.taken((await sandbox.event("transcript_saved")).data.artifact) == b"words\n"
+
+
+async def _has_output(sandbox: Any) -> bool:
+    return bool(await sandbox.output())
 
 
 async def offered(sandbox: Any, use: str, tmp_path: Path, *, fails: str = FAILS, **fields: Any) -> dict[str, str]:

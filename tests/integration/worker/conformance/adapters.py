@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -80,10 +80,18 @@ class Adapter:
         found: list[psutil.Process] = self.sandbox.processes()
         return found
 
+    def running(self, part: str) -> list[psutil.Process]:
+        """Those of its processes whose command line has this in it; others may end while they are looked at."""
+        found = []
+        for process in self.processes():
+            with suppress(psutil.Error):
+                if part in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
     def victim(self, which: str) -> psutil.Process:
         """The process of that name."""
-        part = self.victims[which]
-        (found,) = [process for process in self.processes() if part in " ".join(process.cmdline())]
+        (found,) = self.running(self.victims[which])
         return found
 
 

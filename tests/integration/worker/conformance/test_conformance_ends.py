@@ -32,8 +32,11 @@ async def busy(agent: Adapter, sandbox: Any, eventually: Any) -> None:
 
 def hidden(sandbox: Any) -> bool:
     """Whether the process that has forgotten its environment still lives."""
-    pid = int((sandbox.work / "hidden").read_text())
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        status = psutil.Process(int((sandbox.work / "hidden").read_text())).status()
+    except psutil.NoSuchProcess:
+        return False
+    return bool(status != psutil.STATUS_ZOMBIE)
 
 
 async def test_an_agent_that_is_killed_has_one_end(agent: Adapter, which: str, sandbox: Any, eventually: Any) -> None:
