@@ -113,15 +113,16 @@ async def test_what_an_agent_puts_aside_itself_is_stopped_and_removed(at: Boxes,
 
 async def test_a_box_that_is_not_ready_is_not_said_to_be_stopped(at: Boxes, remote_double: Double) -> None:
     """Its program may run: that is said for as long as it may take to be ready, then it is given up."""
-    box = await at.make()
+    box, hasty = await at.make(), remote(remote_double, init_timeout=2.0)
     remote_double.of(box.name).pod_status = "not ready"
     with pytest.raises(ProviderError, match="not ready") as caught:
-        await at.provider.stop(box.name, 0)
+        await hasty.stop(box.name, 0)
     assert caught.value.fault is ProviderFault.TRANSIENT
     async with asyncio.timeout(PATIENCE):
         while remote_double.living():
             with suppress(ProviderError):
-                await at.provider.stop(box.name, 0)
+                await hasty.stop(box.name, 0)
+    await hasty.close()
 
 
 async def test_a_look_that_lies_is_read_as_far_as_it_can_be(at: Boxes) -> None:

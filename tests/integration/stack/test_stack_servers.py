@@ -97,7 +97,7 @@ async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
 
 async def test_a_child_that_ignores_us_is_killed(tmp_path: Path) -> None:
     """After the grace time SIGKILL follows."""
-    child = Child(Command(arguments=["sh", "-c", "trap '' TERM; echo deaf; sleep 60"], log=tmp_path / "log"))
+    child = Child(Command(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log"))
     child.start()
     await child.until(lambda: "deaf" in child.last_words(), PATIENCE, "sh")
     await child.stop(grace=0.05)
