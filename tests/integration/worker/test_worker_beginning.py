@@ -186,7 +186,7 @@ def _cpu(process: int) -> int:
 async def _rests(process: int) -> bool:
     """Whether it has not worked for a moment."""
     spent = _cpu(process)
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # the moment: what it does in it is what is looked at
     return _cpu(process) == spent
 
 
