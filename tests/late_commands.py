@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 
 RanT = TypeVar("RanT")
 
-_FIRST: Final = 0.5
-_LONGER: Final = (5.0, 60.0)
+_FIRST: Final = 3.0
+_LONGER: Final = (10.0, 60.0)
 """Seconds. How long a command needs to begin and to write, nobody knows on a busy machine."""
 
 
