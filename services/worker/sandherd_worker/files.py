@@ -77,7 +77,7 @@ class FileTracker:
         self._stopping.set()
         self._noticed.set()
         results = await asyncio.gather(*self._watching, return_exceptions=True)
-        await self.look()
+        await self.look(last=True)
         self._tree.close()
         for result in results:
             if isinstance(result, BaseException):
@@ -89,10 +89,10 @@ class FileTracker:
         for task in self._watching:
             task.cancel()
 
-    async def look(self) -> None:
-        """Compare, and say what has changed."""
+    async def look(self, *, last: bool = False) -> None:
+        """Compare, and publish what has changed. The `last` look includes files under temporary names."""
         self._cost = 0.0
-        changes = self._tree.changes()
+        changes = self._tree.changes(last=last)
         while group := await asyncio.to_thread(self._take, changes):
             await asyncio.gather(*[self._say(event) for event in [await self._event(*change) for change in group]])
         if self._tree.too_many and not self._told_of_too_many:

@@ -1,6 +1,7 @@
 """The work tree as it was last seen, and what has changed in it since. All of it blocks; it runs in a thread."""
 
 import os
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ _KEPT_BYTES: Final = 256 * 1024 * 1024
 _CLOCK_TICK_NS: Final = 50_000_000
 """A file that was read within this time of its last change may have changed again without a new time stamp."""
 _ENTRY: Final = struct.Struct("<32s?Q")
+_BEING_WRITTEN: Final = re.compile(r"\.tmp\.\d+\.[0-9a-f]{12}\Z")
+"""How the name of a new file ends while Claude Code writes it; it is renamed when it is complete."""
 
 
 class _Entry(NamedTuple):
@@ -96,15 +99,16 @@ class WorkTree:
 
     def take_baseline(self) -> None:
         """What is there now is where changes are counted from."""
-        for path, signature in self._differences().found.items():
+        for path, signature in self._differences(last=True).found.items():
             self._enter(path, signature, content_of(self._root / path, signature))
 
-    def changes(self) -> Iterator[FileChange]:
+    def changes(self, *, last: bool = False) -> Iterator[FileChange]:
         """What has changed since the last look: the deletions, then the rest, each in the order of the paths.
 
-        Each is read when it is asked for; what is not asked for is found by the next look.
+        Each is read when it is asked for; what is not asked for is found by the next look. A file that an agent is
+        writing under a temporary name is reported under its final name, or by the `last` look if it was never renamed.
         """
-        different = self._differences()
+        different = self._differences(last=last)
         moved = self._moved(different)
         for path in sorted(different.gone.difference(moved.values())):
             yield from self._gone(path)
@@ -128,12 +132,14 @@ class WorkTree:
 
     # --- looking
 
-    def _differences(self) -> _Differences:
+    def _differences(self, *, last: bool) -> _Differences:
         different = _Differences(set(self._entries))
         self._unseen.clear()
         for path, signature in self._walk():
             known = self._entries.get(path)
             different.gone.discard(path)
+            if known is None and not last and _BEING_WRITTEN.search(path):
+                continue
             if known is None and len(self._entries) + len(different.found) >= MOST_FILES:
                 self.too_many = True
             elif known is None or not known.startswith(signature + b"\1"):

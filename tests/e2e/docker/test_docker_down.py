@@ -90,8 +90,8 @@ async def test_down_ends_containers_in_order_and_the_next_up_leaves_nothing(
         view = await herd.ended(task)
         assert (view.state, view.attempt) == ("completed", 2), view.error
         assert (await herd.event(task, "agent.failed"))["data"]["error_type"] == ErrorType.STOPPED
-        assert "before" in str(await herd.events(task))
         await herd.whole(sandbox, str(view.sandbox))
+        assert "before" in str(await herd.events(task))
 
 
 async def test_a_container_that_outlives_its_stack_is_found_again(home: Path, docker_engine: Engine) -> None:

@@ -113,9 +113,9 @@ async def test_an_image_whose_shell_and_tools_are_busybox_is_built_on_and_used(d
     await dockered.let_go(sandbox)
     view = await dockered.ended(task)
     assert view.state == "completed", view.error
+    await dockered.whole(sandbox)
     edited = [event["data"]["file_path"] for event in await dockered.events(task, "agent.file_edited")]
     assert "result" in edited
-    await dockered.whole(sandbox)
     brought = await dockered.ended(await dockered.submit("true", image="sandherd-test-busybox:1"))
     assert brought.state == "completed", brought.error
     await dockered.whole(brought.sandbox)

@@ -45,8 +45,8 @@ async def test_what_a_profile_mounts_is_there(dockered: Any) -> None:
         task = await dockered.submit(script, profile="mounted")
         view = await dockered.ended(task)
         assert view.state == "completed", view.error
-        assert "from the host" in str(await dockered.events(task))
         await dockered.whole(view.sandbox)
+        assert "from the host" in str(await dockered.events(task))
     finally:
         await (await dockered.docker.volumes.get("sandherd-test-data")).delete(force=True)
 

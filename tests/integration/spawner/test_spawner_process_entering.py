@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -123,3 +124,58 @@ async def test_no_planted_link_leads_a_file_out(open_process: Open, plan_for: Pl
     assert (await sh(runtime, "cat file")).out == b"ours"
     assert (tmp_path / "host" / "secret").read_text() == "the host's"
     assert [entry.name for entry in (tmp_path / "host").iterdir()] == ["secret"]
+
+
+@both
+async def test_whenever_the_time_limit_comes_nothing_is_left(
+    open_process: Open, plan_for: PlanFor, isolation: str
+) -> None:
+    """While the sandbox is entered, too, and while the command starts processes as fast as it can."""
+    runtime = await open_process(SLEEP, isolation)
+    await runtime.create(plan_for(UNIT))
+    await sh(runtime, "true")
+    before = members(runtime)
+    storm = "while :; do (setsid sh -c '(sleep 4711 &)' &); sleep 0.01; done"
+    for step in range(40):
+        ran = await sh(runtime, storm, seconds=0.005 * step)
+        assert ran.timed_out
+        assert members(runtime) == before, f"after {step * 5} ms"
+
+
+async def test_a_process_whose_first_thread_has_ended_is_ended(
+    open_process: Open, plan_for: PlanFor, eventually: Any
+) -> None:
+    """The kernel shows it as a zombie, though its other threads run on."""
+    runtime = await open_process(SLEEP, "none")
+    await runtime.create(plan_for(UNIT))
+    thread = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(4711,)).start()"
+    ends = f"{thread}\nprint('begun', flush=True)\nctypes.CDLL(None).pthread_exit(None)"
+    ran = await sh(runtime, f'setsid python3 -c "{ends}" >begun & until [ -s begun ]; do sleep 0.05; done; echo $!')
+    pid = ran.out.decode().strip()
+    await eventually(lambda: _states(pid) == ["Z", "S"])
+    await runtime.stop(UNIT, 0.1)
+    assert set(_states(pid)) <= {"Z"}
+
+
+def _states(pid: str) -> list[str]:
+    """The states of a process's threads, the first one first."""
+    found = []
+    for thread in sorted(Path("/proc", pid, "task").glob("*")):
+        with suppress(OSError):  # it has just ended
+            found.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return found
+
+
+async def test_what_a_shim_had_just_started_is_ended(open_process: Open, plan_for: PlanFor) -> None:
+    """It is in no pid namespace of the sandbox; the shim has ended, and only its session leads there."""
+    runtime = await open_process(SLEEP)
+    await runtime.create(plan_for(UNIT))
+    await runtime.stop(UNIT, 0.1)
+    script = "echo $(cat /proc/sys/kernel/random/boot_id) $(cat /proc/$$/stat); sleep 4711 >&- & "
+    shim = await asyncio.create_subprocess_exec("sh", "-c", script, stdout=subprocess.PIPE, start_new_session=True)
+    claim, _ = await shim.communicate()
+    (left,) = processes.in_session(shim.pid)
+    (run,) = runtime.layout.place(UNIT).runs()
+    run.claim.write_bytes(claim)
+    await runtime.remove(UNIT)
+    assert processes.is_zombie(left)

@@ -276,3 +276,17 @@ def test_a_file_too_many_for_the_disk_is_told_without_a_diff(work: Path, monkeyp
     (work / "a").write_text("b\n")
     [changed] = changes(tree)
     assert (changed.kind, changed.change.note) == ("modified", "no earlier copy was kept to compare with")
+
+
+def test_a_file_is_reported_under_its_final_name(work: Path) -> None:
+    """While Claude Code writes one it has a temporary name; what keeps that name is reported by the last look."""
+    tree = started(work)
+    writing = work / "heron.txt.tmp.23291.13e50fcb4bac"
+    writing.write_text("two\n")
+    assert changes(tree) == []
+    writing.rename(work / "heron.txt")
+    assert look(tree) == {"heron.txt": ("created", 1, 0)}
+    (work / "x.tmp.1.000000000000").write_text("one\n")
+    assert changes(tree) == []
+    assert [one.path for one in tree.changes(last=True)] == ["x.tmp.1.000000000000"]
+    assert [one.path for one in tree.changes()] == []

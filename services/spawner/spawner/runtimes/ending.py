@@ -108,7 +108,9 @@ class Ending:
         if not self.namespaced:
             # Without a pid namespace a process may have left its parent, its session or its environment behind.
             found |= processes.marked(environment.MARK, str(place.folder))
-            found |= {pid for claim in self._claims(place) for pid in _session_of(claim)}
+        # What a shim itself had just started when it ended is in its session, and in nobody's pid namespace.
+        sessions = [claim for claim in self._claims(place) if not self.namespaced or not claim.alive()]
+        found |= {pid for claim in sessions for pid in _session_of(claim)}
         return {pid for pid in found - shims if not processes.is_zombie(pid)}
 
     def _claims(self, place: Place) -> list[ProcessId]:

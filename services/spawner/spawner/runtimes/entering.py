@@ -20,6 +20,8 @@ from spawner.runtimes.processes import ProcessId
 
 _CHUNK: Final = 64 * 1024
 _KILL_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 1.0
+"""A process in a frozen control group (v2) never shows that it has stopped, and can be killed."""
 _LOOK_AGAIN: Final = 0.005
 _LIMITS: Final = {
     "RLIMIT_NOFILE": "Max open files",
@@ -161,20 +163,37 @@ class Visit:
             self._output.add(data, error=descriptor == self._err)
 
     async def _end(self) -> None:
-        """What the command has started first: the holder of all of it has to be there until there is nothing else."""
-        deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
+        """End all that the command has started, then the holder of it, then the entrant."""
+        began = asyncio.get_running_loop().time()
         while self._process.poll() is None:
-            left = [found for pid in sorted(self._left()) if (found := processes.find(pid))]
-            for process in left:
+            past = asyncio.get_running_loop().time() - began
+            for process in self._to_end(stopped=past > _STOP_SECONDS):
                 process.signal(signal.SIGKILL)
-            if asyncio.get_running_loop().time() > deadline:
+            if past > _KILL_SECONDS:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "a command does not end")
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _left(self) -> set[int]:
-        below = processes.descendants(self._process.pid)
-        holders = set(processes.children(self._process.pid))
-        return (below - holders) or holders or {self._process.pid}
+    def _to_end(self, *, stopped: bool) -> list[ProcessId]:
+        """What to kill next. Nothing, until the entrant and the holder have stopped (or are taken to be `stopped`).
+
+        Stopped, neither starts another process, and the holder, which inherits what the command leaves behind, stays
+        and reaps nothing: if there are only zombies below it, nothing of the command is left.
+        """
+        if not stopped and not _stop(self._process.pid):
+            return []
+        holders = processes.children(self._process.pid)
+        if not stopped and not all(_stop(holder) for holder in holders):
+            return []
+        below = processes.descendants(self._process.pid).difference(holders)
+        left = [pid for pid in sorted(below) if not processes.is_zombie(pid)]
+        return [found for pid in left or [*holders, self._process.pid] if (found := processes.find(pid))]
+
+
+def _stop(pid: int) -> bool:
+    """Stop a process. Returns whether it has stopped or ended already."""
+    if not processes.is_stopped(pid) and (process := processes.find(pid)):
+        process.signal(signal.SIGSTOP)
+    return processes.is_stopped(pid)
 
 
 def _there(pipe: Any) -> Any:

@@ -114,20 +114,23 @@ def _run(request: dict[str, Any]) -> int:
     _prctl(_DEATHSIG, signal.SIGKILL)
     # No agent may look through us at what of the host's we have open. Entering may have undone it (fs.suid_dumpable).
     _prctl(_DUMPABLE, 0)
+    entrant = os.getpid()
     holder = os.fork()
     if holder == 0:
-        _hold(request)
+        _hold(request, entrant)
     return _status(os.waitpid(holder, 0)[1])
 
 
-def _hold(request: dict[str, Any]) -> None:
+def _hold(request: dict[str, Any], entrant: int) -> None:
     """Run the command, and be the parent of all that it leaves behind for as long as it runs."""
-    _prctl(_DEATHSIG, signal.SIGKILL)
+    _end_with({0, entrant})  # the parent of the first process in another pid namespace is 0 there
     _prctl(_SUBREAPER, 1)
     if request["target"] is not None:
         _give_up_rights()
+    holder = os.getpid()
     command = os.fork()
     if command == 0:
+        _end_with({holder})
         _become(request)
     while True:
         child, status = os.waitpid(-1, 0)
@@ -135,8 +138,14 @@ def _hold(request: dict[str, Any]) -> None:
             os._exit(_status(status))
 
 
-def _become(request: dict[str, Any]) -> None:
+def _end_with(parents: set[int]) -> None:
+    """End when the parent does; at once if it has ended already, before the kernel was asked for the signal."""
     _prctl(_DEATHSIG, signal.SIGKILL)
+    if os.getppid() not in parents:
+        os._exit(_NOT_RUN)
+
+
+def _become(request: dict[str, Any]) -> None:
     os.setsid()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 _PROC: Final = Path("/proc")
+_ENDED: Final = frozenset({"Z", "X", None})
+"""States of a thread that runs no more."""
 _PID_IN_SANDBOX: Final = 2
 """The worker in its own pid namespace: bubblewrap's reaper is 1 and starts it first."""
 
@@ -56,7 +58,10 @@ class ProcessId:
 
     def alive(self) -> bool:
         """Whether this very process still runs; a zombie does not."""
-        return self.boot == boot() and _alive(self.pid, self.started)
+        if self.boot != boot():
+            return False
+        stat = stat_of(self.pid)
+        return stat is not None and stat["started"] == self.started and not is_zombie(self.pid)
 
     def open(self) -> int | None:
         """A pidfd for it, or None if it is gone. The caller closes it."""
@@ -96,21 +101,16 @@ def stat_of(pid: int) -> Stat | None:
         return None
 
 
-def _alive(pid: int, started: int) -> bool:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-        return read_stat(text)["started"] == started and text.rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except (OSError, ValueError):
-        return False
-
-
 def children(pid: int) -> list[int]:
     """The direct children of a process, whichever of its threads has started them."""
+    return [child for thread in _threads(pid) for child in _children_of_thread(pid, thread)]
+
+
+def _threads(pid: int) -> list[str]:
     try:
-        threads = os.listdir(_PROC / str(pid) / "task")  # noqa: PTH208  # names are all that is wanted
+        return os.listdir(_PROC / str(pid) / "task")  # noqa: PTH208  # names are all that is wanted
     except OSError:
         return []
-    return [child for thread in threads for child in _children_of_thread(pid, thread)]
 
 
 def _children_of_thread(pid: int, thread: str) -> list[int]:
@@ -200,17 +200,22 @@ def reap(pid: int) -> bool:
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether it has ended and only its number is left, which no signal moves."""
-    return _state(pid) in {"Z", "X", None}
+    """Whether all its threads have ended, so that only its number is left, or not even that.
+
+    The kernel shows a process whose first thread has ended as a zombie, while other threads of it run on.
+    """
+    return _state(pid) in _ENDED and len(_threads(pid)) <= 1
 
 
 def is_stopped(pid: int) -> bool:
     """Whether it stands still since a signal (SIGSTOP), or is gone."""
-    return _state(pid) in {"T", "Z", "X", None}
+    return all(_state(pid, thread) in {"T", *_ENDED} for thread in _threads(pid))
 
 
-def _state(pid: int) -> str | None:
+def _state(pid: int, thread: str = "") -> str | None:
+    """The state of a process or of one of its threads (proc(5)), or None if there is none."""
+    place = _PROC / str(pid) / "task" / thread if thread else _PROC / str(pid)
     try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        return (place / "stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return None
