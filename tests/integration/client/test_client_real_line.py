@@ -121,6 +121,7 @@ async def test_what_is_not_taken_ends_with_the_reason(real: Herd) -> None:
             events = [event async for event in following]
         assert events[-1].type == "task.rejected"
         assert reason in events[-1].data.reason
+    await all_stored(real)  # only the history knows a task that was rejected
     with pytest.raises(HerdError, match="no runtime 'moon'"):
         await real.wait("task-moon")
     await real.cancel("task-taken")
