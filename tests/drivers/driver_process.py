@@ -5,12 +5,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.patience import PATIENCE
 
 PACKAGES = Path(__file__).parents[2] / "services" / "worker"
+_LOOK_AGAIN = 0.5
 
 Line = dict[str, Any]
 
@@ -136,13 +138,17 @@ class DriverProcess:
         return found()[count - 1]
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until this holds; it is looked at whenever the driver has said or printed something, or has ended."""
+        """Wait until this holds; it is looked at whenever the driver has said or printed something, or has ended.
+
+        And now and then, as what it writes to files is told by nothing.
+        """
         try:
             async with asyncio.timeout(PATIENCE):
                 while not condition():
                     over = all(reader.done() for reader in self._readers)
                     assert not over, f"{what}; it has ended\n{self.told()}"
-                    await self._heard.wait()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._heard.wait(), _LOOK_AGAIN)
                     self._heard.clear()
         except TimeoutError:
             raise AssertionError(f"{what}\n{self.told()}") from None

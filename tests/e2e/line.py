@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import psutil
 
-from sandherd.client import Herd
+from sandherd.client import Herd, HerdError
 from sandherd.client.context import Context
 from tests.patience import PATIENCE
+from tests.stored_history import all_stored
 
 ROOT: Final = Path(__file__).parents[2]
 SANDHERD: Final = ROOT / ".venv" / "bin" / "sandherd"
@@ -97,6 +98,11 @@ class Given:
     _seen: set[psutil.Process] = field(default_factory=set)
 
     async def events(self, *types: str) -> list[Event]:
+        """What was said of it until now, of these types."""
+        await all_stored(self.herd)
+        return await self.stored(*types)
+
+    async def stored(self, *types: str) -> list[Event]:
         """What is stored of it, of these types."""
         stored = [event.envelope async for event in self.herd.events(task=self.task)]
         return [event for event in stored if not types or event["type"] in types]
@@ -110,7 +116,7 @@ class Given:
         found: list[Event] = []
 
         async def stored() -> bool:
-            found[:] = [event for event in await self.events(type) if data.items() <= event["data"].items()]
+            found[:] = [event for event in await self.stored(type) if data.items() <= event["data"].items()]
             return len(found) >= count
 
         await self.until(stored, f"{type} {data or ''} was not said {count} times")
@@ -123,16 +129,17 @@ class Given:
                 while not (holds := condition()) or (asyncio.iscoroutine(holds) and not await holds):
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            told = "\n".join(f"{event['type']} {json.dumps(event['data'])[:300]}" for event in await self.events())
+            told = "\n".join(f"{event['type']} {json.dumps(event['data'])[:300]}" for event in await self.stored())
             raise AssertionError(f"{what}\n{told}") from None
 
     async def sandbox(self) -> str:
         """Where it runs."""
-        view = await self.herd.task(self.task)
-        while view.sandbox is None:
-            await asyncio.sleep(0.05)
-            view = await self.herd.task(self.task)
-        return view.sandbox
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with suppress(HerdError):  # nobody knows it before the spawner has read it
+                    if (sandbox := (await self.herd.task(self.task)).sandbox) is not None:
+                        return sandbox
+                await asyncio.sleep(0.05)
 
     async def work(self) -> Path:
         """Its work tree on this host, while the sandbox is there."""

@@ -104,6 +104,7 @@ async def test_leave_is_asked_given_and_denied(line: Line, model: AnthropicModel
         await given.event("agent.completed", final_output="Stopped.")
         assert (await given.send("and now?"))["state"] == "acknowledged"
         await given.event("agent.message", content="Again.")
+        await given.event("agent.turn_completed", count=3)
         stops = [event["data"]["stop_reason"] for event in await given.events("agent.turn_completed")]
         assert stops == ["interrupted", "end_turn", "end_turn"]
         assert "Stopped." in model.requests[-1].words

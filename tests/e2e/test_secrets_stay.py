@@ -19,7 +19,7 @@ from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.harnesses import AcpHarness, AnyHarness
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.stack.control import down, status, up
-from sandherd_worker.spool_file import scan, segments
+from sandherd_worker.spool_file import scan
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.e2e.leaking import FOUND, forms
 from tests.faults.conftest import eventually
@@ -181,8 +181,8 @@ async def test_no_secret_is_anywhere(line: Line, kind: str) -> None:
     """
     name = await line.herd.submit(TASKS[kind])
     sandbox = await line.waits(name)
-    spooled = [record for _, path in segments(line.home / "sandboxes" / sandbox / "state" / "spool")
-               for record in scan(path.read_bytes()).records]  # fmt: skip
+    spool = contents_below(line.home / "sandboxes" / sandbox / "state" / "spool")
+    spooled = [record for path, content in spool.items() if path.suffix == ".log" for record in scan(content).records]
     assert len(spooled) > 50
     assert leaks(line.state(sandbox)) == []
     said = await line.streams("EVENTS", "OUTPUT", "ARTIFACTS")

@@ -63,8 +63,15 @@ class Stack:
         return Sandbox(self, name)
 
     def pid(self, part: str) -> int:
-        """The process of a part of the stack."""
-        return int(next(one["pid"] for one in self.document("status")["parts"] if one["name"] == part))
+        """The process of a part of the stack, once it runs."""
+        found: list[int] = []
+
+        def runs() -> bool:
+            found[:] = [one["pid"] for one in self.document("status")["parts"] if one["name"] == part and one["pid"]]
+            return bool(found)
+
+        eventually(runs)
+        return found[0]
 
 
 @dataclass
@@ -98,6 +105,22 @@ def whose(pid: int) -> set[int]:
     except OSError:
         return set()
     return {int(number) for line in lines if line.startswith(("Uid:", "Gid:")) for number in line.split()[1:]}
+
+
+def is_inside(pid: int) -> bool:
+    """Whether a process is in another process namespace than we; one that has ended meanwhile is in none."""
+    try:
+        return Path(f"/proc/{pid}/ns/pid").stat() != Path("/proc/self/ns/pid").stat()
+    except OSError:
+        return False
+
+
+def words_of(pid: int) -> list[str]:
+    """The command line of a process; nothing of one that has ended meanwhile."""
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return []
 
 
 def rights(pid: int) -> set[int]:
@@ -153,10 +176,10 @@ def test_each_sandbox_has_a_subordinate_uid_of_its_own(stack: Stack) -> None:
         assert told.split() == ["1000", "5"]
         assert (sandbox.folder / "work" / "made").stat().st_uid == sandbox.uid
         below = {child.pid for child in psutil.Process(shim_of(sandbox)).children(recursive=True)}
-        inside = {pid for pid in below if Path(f"/proc/{pid}/ns/pid").stat() != Path("/proc/self/ns/pid").stat()}
+        inside = {pid for pid in below if is_inside(pid)}
         assert inside, below
         assert all(whose(pid) in ({sandbox.uid}, set()) for pid in inside)
-        (forwarder,) = [pid for pid in below if psutil.Process(pid).cmdline()[3:4] == [str(FORWARDER)]]
+        (forwarder,) = [pid for pid in below if words_of(pid)[3:4] == [str(FORWARDER)]]
         assert whose(forwarder) == {sandbox.uid}
         assert rights(forwarder) == rights(max(inside)) == {0}
 

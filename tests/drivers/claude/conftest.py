@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,11 @@ async def appears(path: Path) -> None:
 
 def program(driver: DriverProcess) -> psutil.Process:
     """The process of Claude Code."""
-    children = psutil.Process(driver.process.pid).children()
-    return next(child for child in children if child.name() == "claude")
+    for child in psutil.Process(driver.process.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if child.name() == "claude":
+                return child
+    raise AssertionError("it does not run")
 
 
 @pytest.fixture

@@ -153,16 +153,18 @@ async def test_a_sigterm_in_a_turn_is_an_end_in_order(
 
 async def test_a_stop_is_heard_while_the_agent_begins(claude: StartClaude, model: AnthropicModel) -> None:
     """Nobody waits for a program that does not come up."""
-    driver = await claude("begin")
-    begun = await _begun(psutil.Process(driver.process.pid))
-    begun.suspend()
-    assert driver.said("driver.ready") == []
-    driver.send("stop", grace=0.5)
-    try:
-        assert await driver.ended() == 0
-    finally:
-        begun.kill()
-    assert driver.said("driver.ready") == []
+    for _ in range(5):
+        driver = await claude("begin")
+        begun = await _begun(psutil.Process(driver.process.pid))
+        begun.suspend()
+        driver.send("stop", grace=0.5)
+        try:
+            assert await driver.ended() == 0
+        finally:
+            begun.kill()
+        if not driver.said("driver.ready"):  # else it had come up before it was suspended, as on a busy machine
+            return
+    pytest.fail("it always comes up before it is suspended")
 
 
 async def _begun(driver: psutil.Process) -> psutil.Process:

@@ -45,6 +45,7 @@ async def test_a_task_is_done_and_told(openhands: StartOpenHands, model: OpenAIM
     await driver.heard("driver.turn", turn=1, state="idle")
     ready = driver.said("driver.ready")[0]
     assert (ready["model"], ready["version"][:5]) == ("openai/scripted", "1.58.")
+    await driver.until(lambda: driver.output.count("written") > 1, "what was printed comes by another pipe")
     _the_tools_have_worked(driver)
     _the_words_are_said(driver)
     _the_task_is_judged(driver, result)

@@ -23,6 +23,7 @@ from spawner.runtimes.boxes.furnishing import ROOT
 from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE, Engine
 from tests.patience import PATIENCE
+from tests.stored_history import all_stored
 
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
 """What an agent runs until the test lets it go on."""
@@ -35,7 +36,7 @@ docker_network: host
 docker_host: {host}
 check_interval: 0.5
 stop_grace: 5
-spawn_timeout: 30
+spawn_timeout: 120
 forward_env: FORWARDED
 sandbox_mounts: sandherd-test-data,sandherd-test-small,{folder}
 profiles:
@@ -98,6 +99,11 @@ class Dockered:
         return await self.herd.submit(told)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
+        """What was said of a task until now, of these types."""
+        await all_stored(self.herd)
+        return await self.stored(task, *types)
+
+    async def stored(self, task: str, *types: str) -> list[dict[str, Any]]:
         """What is stored of a task, of these types."""
         stored = [event.envelope async for event in self.herd.events(task=task)]
         return [event for event in stored if not types or event["type"] in types]
@@ -106,7 +112,7 @@ class Dockered:
         """The first one of this type, once it is stored."""
 
         async def stored() -> dict[str, Any] | None:
-            return next(iter(await self.events(task, type)), None)
+            return next(iter(await self.stored(task, type)), None)
 
         return await self.eventually(stored)
 

@@ -85,7 +85,7 @@ async def test_an_image_that_is_not_there_is_refused_by_its_name(dockered: Any) 
     view = await dockered.ended(task)
     assert (view.state, view.error_type, view.attempt) == ("failed", ErrorType.RUNTIME_REFUSED, 1)
     assert "sandherd-no-such:1" in view.error
-    assert await dockered.left() == []
+    await dockered.whole()
 
 
 async def test_a_folder_that_is_not_there_is_refused_by_its_name(dockered: Any) -> None:
@@ -94,7 +94,7 @@ async def test_a_folder_that_is_not_there_is_refused_by_its_name(dockered: Any) 
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.RUNTIME_REFUSED)
     assert "not-there" in view.error
-    assert await dockered.left() == []
+    await dockered.whole()
 
 
 async def test_a_disk_that_is_full_is_told_by_the_worker(dockered: Any) -> None:

@@ -21,6 +21,7 @@ from tests.e2e.line import SANDHERD
 from tests.engines.docker import IMAGE
 from tests.engines.packages import unpacked
 from tests.engines.registry import Registry
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 LARGEST = 60_000_000
@@ -132,7 +133,7 @@ async def test_a_base_without_a_python_is_refused_with_what_helps(dockered: Any)
     view = await dockered.ended(task)
     assert (view.state, view.error_type) == ("failed", ErrorType.RUNTIME_REFUSED)
     assert "sandherd image build" in view.error
-    assert await dockered.left() == []
+    await dockered.whole()
 
 
 async def test_what_can_not_be_built_says_why(dockered: Any) -> None:
@@ -162,7 +163,7 @@ async def changed(dockered: Any, tag: str, script: str, files: Mapping[str, Path
         for path, file in (files or {}).items():
             await container.put_archive("/", io.BytesIO(packed(path, file.read_bytes())))
         await container.start()
-        assert (await container.wait(timeout=30))["StatusCode"] == 0
+        assert (await container.wait(timeout=PATIENCE))["StatusCode"] == 0
         name, _, version = tag.partition(":")
         await container.commit(repository=name, tag=version)
     finally:

@@ -22,6 +22,7 @@ from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.e2e.line import SANDHERD
 from tests.live_files import contents_below
 from tests.patience import PATIENCE
+from tests.stored_history import all_stored
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
@@ -32,7 +33,7 @@ kubernetes_config: {config}
 kubernetes_storage_gb: 1
 check_interval: 0.5
 stop_grace: 5
-spawn_timeout: 60
+spawn_timeout: 120
 """
 T = TypeVar("T")
 
@@ -49,12 +50,16 @@ class Line:
         return await self.herd.submit(told)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
+        await all_stored(self.herd)
+        return await self.stored(task, *types)
+
+    async def stored(self, task: str, *types: str) -> list[dict[str, Any]]:
         stored = [event.envelope async for event in self.herd.events(task=task)]
         return [event for event in stored if not types or event["type"] in types]
 
     async def event(self, task: str, type: str) -> dict[str, Any]:
         async def stored() -> dict[str, Any] | None:
-            return next(iter(await self.events(task, type)), None)
+            return next(iter(await self.stored(task, type)), None)
 
         return await eventually(stored)
 
@@ -72,8 +77,11 @@ class Line:
             sandbox = (await self.herd.task(task)).sandbox
             if sandbox is None:
                 return None
-            found = [one for one in self.cluster.folder.glob("pods/*/sandherd/work/began") if sandbox]
-            return sandbox if found else None
+            pods = [
+                one["metadata"] for one in self.cluster.objects("pods") if one["metadata"]["name"].endswith(sandbox)
+            ]
+            folders = [self.cluster.folder / "pods" / pod["uid"] for pod in pods]
+            return sandbox if any((folder / "sandherd/work/began").exists() for folder in folders) else None
 
         return await eventually(look)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from tests.patience import PATIENCE
+
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "sandherd"
@@ -32,7 +34,9 @@ def helm(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
     """Helm's own command."""
     beside = Path(sys.executable).parent / "helm"
     command = str(beside) if beside.exists() else shutil.which("helm") or "helm"
-    return subprocess.run([command, *arguments], input=said, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [command, *arguments], input=said, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:

@@ -10,6 +10,7 @@ from pathlib import Path
 from sandherd.stack.child import Child, Command
 from sandherd.stack.nats import quiet_port
 from tests.integration.deploy.charts import Json
+from tests.patience import PATIENCE
 
 ENTRY = {"cli": "sandherd"}
 """What an image starts: `sandherd-<service>`, but for this one."""
@@ -49,7 +50,7 @@ class Node:
             env=dict(command.environment or {}),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
 

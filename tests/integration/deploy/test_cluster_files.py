@@ -25,6 +25,7 @@ from sandherd.stack.broker import Broker
 from sandherd.stack.nats import find_binary
 from tests.integration.deploy.charts import ROOT, Json, helm
 from tests.integration.deploy.custom import fits
+from tests.patience import PATIENCE
 
 MANIFESTS = [one for one in yaml.safe_load_all((ROOT / "deploy/nack/streams.yaml").read_text()) if one]
 ACCOUNT: Json = yaml.safe_load((ROOT / "deploy/nack/account.yaml").read_text())
@@ -187,7 +188,7 @@ def test_a_server_takes_that_configuration(tmp_path: Path) -> None:
     file = tmp_path / "nats.conf"
     file.write_text(json.dumps(config))
     done = subprocess.run(
-        [find_binary(), "-t", "-c", str(file)], capture_output=True, text=True, timeout=30, check=False
+        [find_binary(), "-t", "-c", str(file)], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     ours = json.loads((tmp_path / "herd/nats/nats.conf").read_text())

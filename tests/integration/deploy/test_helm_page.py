@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.integration.deploy.charts import ROOT, Json, pods
+from tests.patience import PATIENCE
 
 PAGE = (ROOT / "docs/helm.md").read_text()
 UPGRADE = (ROOT / "docs/upgrade.md").read_text().partition("\n## Helm\n")[2].partition("\n## ")[0]
@@ -63,7 +64,7 @@ class Followed:
             env=told,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -56,6 +56,8 @@ class Probed:
         creds = ["--credentials", str(self.folder / "herd/creds/store-guard")]
         program = [sys.executable, "-m", "sandherd.stack.server_guard", *words, *creds]
         self.guard = Child(Command(arguments=program, log=self.folder / "guard.log"))
+
+    def start_guard(self) -> None:
         self.guard.start()
 
     async def run(self, command: list[str]) -> int:
@@ -132,6 +134,7 @@ async def test_the_probes_find_a_server_that_does_not_store(probed: Probed) -> N
     """
     assert not await probed.ready()
     assert await probed.alive(), "no verdict yet: nothing is restarted"
+    probed.start_guard()
     await probed.until(probed.ready)
     await probed.until(probed.healthy)
     assert probed.deployed.provision().returncode == 0
@@ -145,6 +148,7 @@ async def test_the_probes_find_a_server_that_does_not_store(probed: Probed) -> N
 @pytest.mark.long
 async def test_the_probes_find_a_server_without_file_descriptors(probed: Probed) -> None:
     """The guard can't count another container's: it sees that writes are not acknowledged, for 15 s."""
+    probed.start_guard()
     await probed.until(probed.ready)
     assert probed.deployed.provision().returncode == 0
     await no_descriptors(probed)
@@ -171,6 +175,7 @@ async def failing_writes(probed: Probed) -> None:
     pid = probed.deployed.child.pid
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
     await probed.until(probed.refuses)
+    await probed.until(lambda: negated(probed.healthy()))
     while probed.deployed.child.alive:
         assert not (await probed.healthy() and not await probed.publish())
     probed.deployed.child.start()

@@ -164,7 +164,7 @@ async def opened_history(url: str) -> AsyncIterator[History]:
     database = Database(url, Schema(lambda: datetime.now(UTC)).prepare)
     keeping = asyncio.create_task(database.keep())
     try:
-        assert await database.back(20)
+        assert await database.back(PATIENCE)
         yield History(database, url)
     finally:
         keeping.cancel()
@@ -226,7 +226,7 @@ class Herd:
     async def ask(self, request: Request[Any], project: str = "fleet") -> Any:
         bound = Principal.OPERATOR if project == "fleet" else Principal.CLIENT
         asker = await self.bus(bound, project="default" if project == "fleet" else project)
-        return await asker.ask(request, project)
+        return await asker.ask(request, project, timeout=PATIENCE)
 
     def service(self, **settings: Any) -> Service:
         return compose(self.broker.settings(Principal.EVENT_INGEST, database_url=self.postgres, **settings))

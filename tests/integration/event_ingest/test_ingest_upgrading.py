@@ -12,6 +12,7 @@ import pytest
 
 from event_ingest.migrating import read_migrations
 from sandherd.stack.postgres import PostgresServer
+from tests.patience import PATIENCE
 
 PROGRAM = Path(sys.executable).with_name("sandherd-event-ingest")
 
@@ -27,7 +28,9 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
 def run(*words: str, url: str) -> subprocess.CompletedProcess[str]:
     """The program, with nothing but a database in its environment."""
     told = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
-    return subprocess.run([str(PROGRAM), *words], env=told, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [str(PROGRAM), *words], env=told, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
 
 
 async def test_an_empty_database_is_made_ready_and_a_ready_one_left_alone(empty: str) -> None:

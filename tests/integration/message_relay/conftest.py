@@ -81,6 +81,8 @@ class World:
         self.stack = stack
         self.changed = asyncio.Event()
         self.said: dict[str, list[str]] = defaultdict(list)
+        self._relayed: set[str] = set()
+        """The ids of what the relay was heard to say."""
         self.approvals: dict[str, list[str]] = defaultdict(list)
         self.client: Bus
         self.spawner: Bus
@@ -96,6 +98,8 @@ class World:
 
     async def _on_event(self, msg: Msg) -> None:
         event = json.loads(msg.data)
+        if "message-relay" in event["source"]:
+            self._relayed.add(event["id"])
         if "message_id" in event["data"]:
             self.said[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
         if event["type"].startswith("approval."):
@@ -253,15 +257,37 @@ class World:
     async def stored(self, key: str = "message_id") -> dict[str, list[dict[str, Any]]]:
         """All events in the stream that the relay said of messages, by message and in their own numbering.
 
-        With `approval_id`, those of approvals.
+        With `approval_id`, those of approvals. What was heard by now is among them: a stream stores a moment later.
         """
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        last = (await self.reader.js.stream_info("EVENTS")).state.last_seq
-        for number in range(1, last + 1):
-            event = json.loads((await self.reader.js.get_msg("EVENTS", number)).data or b"{}")
-            if key in event.get("data", {}) and "message-relay" in event["source"]:
+        heard, found = set(self._relayed), defaultdict[str, list[dict[str, Any]]](list)
+        events = await self._relayed_in_stream()
+        async with asyncio.timeout(PATIENCE):
+            while not heard <= {event["id"] for event in events}:
+                await asyncio.sleep(0.02)
+                events = await self._relayed_in_stream()
+        for event in sorted(events, key=lambda event: int(event["sequence"])):
+            if key in event["data"]:
                 found[event["data"][key]].append(event)
-        return {key: sorted(events, key=lambda event: int(event["sequence"])) for key, events in found.items()}
+        return dict(found)
+
+    async def _relayed_in_stream(self) -> list[dict[str, Any]]:
+        last = (await self.reader.js.stream_info("EVENTS")).state.last_seq
+        stored = [await self.reader.js.get_msg("EVENTS", number) for number in range(1, last + 1)]
+        events = [json.loads(message.data or b"{}") for message in stored]
+        return [event for event in events if "message-relay" in event.get("source", "")]
+
+    async def until_inbox_has(self, count: int) -> None:
+        """Wait until so many messages are in INBOX: what is done with leaves it after the event that says so."""
+        async with asyncio.timeout(PATIENCE):
+            while await self.inbox_size() != count:
+                await asyncio.sleep(0.02)
+
+    async def dead(self, count: int) -> int:
+        """How many dead letters there are, once there are so many: others are handled beside them."""
+        async with self.herd.bus(Principal.MESSAGE_RELAY) as bus, asyncio.timeout(PATIENCE):
+            while (found := int((await bus.js.stream_info("DEAD")).state.messages)) < count:
+                await asyncio.sleep(0.02)
+        return found
 
     async def inbox_size(self) -> int:
         async with self.herd.bus(Principal.MESSAGE_RELAY) as bus:

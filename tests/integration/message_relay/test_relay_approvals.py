@@ -211,10 +211,20 @@ async def test_an_answer_expires_with_its_approval(world: World) -> None:
     """A paused sandbox does not hear afterwards what the time-out decided otherwise."""
     await world.record("sbx-1", SandboxState.PAUSED)
     async with world.relay().running(), world.worker("sbx-1") as worker:
-        await world.ask("sbx-1", "a1", timeout_seconds=1.0)
-        answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "expired")
-    assert (worker.handed, world.approvals["a1"]) == ([], ["requested", "granted"])
+        answered = [
+            name for name, seconds in (("a1", 1.0), ("a2", 10.0)) if await is_answered_in_time(world, name, seconds)
+        ]
+    assert worker.handed == []
+    assert answered
+    assert all(world.approvals[name] == ["requested", "granted"] for name in answered)
+
+
+async def is_answered_in_time(world: World, name: str, seconds: float) -> bool:
+    """Whether an answer was before its approval's time-out, and expired with it; on a busy machine it may be late."""
+    await world.ask("sbx-1", name, timeout_seconds=seconds)
+    answer = await world.decide("sbx-1", name)
+    await world.until(lambda: bool({"expired", "rejected"} & {*world.said[answer]}))
+    return "expired" in world.said[answer]
 
 
 async def test_a_worker_that_asks_again_after_its_restart_asks_for_the_same(world: World) -> None:
@@ -240,6 +250,7 @@ async def test_a_request_that_no_answer_could_name_goes_to_dead(world: World, na
         await world.ask("sbx-1", name)
         await world.ask("sbx-1", "a1")
         await world.until(lambda: world.approvals["a1"] == ["requested"])
+        assert await world.dead(1) == 1
         async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
             dead = await bus.js.get_last_msg("DEAD", f"sandherd.v1.dead.{Principal.MESSAGE_RELAY}.invalid-field")
     assert "data.approval_id" in (dead.headers or {})["Sandherd-Reason"]
@@ -256,8 +267,7 @@ async def test_an_approval_can_not_be_forged_by_a_message(world: World) -> None:
         subject = "sandherd.v1.command.message-relay.send_message.default"
         await world.client.publish(subject, json.dumps(command).encode(), msg_id="forged")
         await world.until_said(await world.send("sbx-1", "next"), "acknowledged")
-        async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
-            assert (await bus.js.stream_info("DEAD")).state.messages == 1
+        assert await world.dead(1) == 1
     assert worker.heard == ["next"]
 
 

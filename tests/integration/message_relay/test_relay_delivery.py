@@ -4,8 +4,6 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from message_relay.inbox import Inbox
 from sandherd.bus.consuming import Delivery, dead_headers
 from sandherd.contracts.errors import Code, Problem
@@ -30,7 +28,7 @@ async def test_a_message_reaches_its_worker_and_its_three_events_are_numbered(wo
         assert [event["sequence"] for event in events] == [1, 2, 3]
         assert {event["source"] for event in events} == {f"/sandherd/message-relay/{message}"}
         assert events[1]["data"]["delivery_ms"] >= 0
-        await world_is_empty(world)
+        await world.until_inbox_has(0)
 
 
 async def test_messages_keep_their_order_within_each_of_many_sandboxes(world: World) -> None:
@@ -147,7 +145,7 @@ async def test_what_waits_for_a_sandbox_that_ends_is_rejected(world: World, monk
         await world.until_after(
             lambda: world.end("sbx-1"), lambda: all(world.said[message][-1] == "rejected" for message in messages)
         )
-        assert await world.inbox_size() == 0
+        await world.until_inbox_has(0)
 
 
 async def test_the_same_message_sent_twice_is_one_message(world: World) -> None:
@@ -172,9 +170,7 @@ async def test_a_command_that_breaks_the_contract_goes_to_dead_and_those_beside_
             )
         message = await world.send("sbx-1")
         await world.until_said(message, "acknowledged")
-        async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
-            dead = await bus.js.stream_info("DEAD")
-    assert dead.state.messages == 3
+        assert await world.dead(3) == 3
 
 
 async def test_an_inbox_entry_that_another_version_wrote_does_not_hold_up_those_behind(world: World) -> None:
@@ -208,7 +204,7 @@ async def test_an_idle_inbox_costs_the_broker_no_consumer_and_no_subscription(wo
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1"):
         await world.until_said(await world.send("sbx-1"), "acknowledged")
-        await world_is_empty(world)
+        await world.until_inbox_has(0)
         async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
             assert (await bus.js.stream_info("INBOX")).state.consumer_count == 0
             assert await Inbox(bus).waiting_sandboxes() == []
@@ -221,6 +217,7 @@ async def test_a_dead_letter_that_is_put_back_is_handled_and_leaves_dead(world: 
         subject = "sandherd.v1.command.message-relay.send_message.default"
         await world.client.publish(subject, b"not json", msg_id="bad")
         await world.until_said(await world.send("sbx-1", "first"), "acknowledged")
+        assert await world.dead(1) == 1
         async with world.herd.bus(Principal.MESSAGE_RELAY) as relay:
             command = world.command("sbx-1", "again", message="msg-again")
             delivery = Delivery(subject, command.to_json(), "COMMANDS", 9, 1, datetime.now(UTC))
@@ -239,14 +236,6 @@ async def test_a_dead_letter_that_is_put_back_is_handled_and_leaves_dead(world: 
 async def send_in_order(world: World, sandbox: str, count: int) -> None:
     for number in range(count):
         await world.send(sandbox, str(number))
-
-
-async def world_is_empty(world: World) -> None:
-    """The removal follows the event that says the end; a few round trips at most."""
-    for _ in range(500):
-        if await world.inbox_size() == 0:
-            return
-    pytest.fail("something is left in INBOX")
 
 
 def slow_timer_out_of_reach(monkeypatch: Any) -> None:

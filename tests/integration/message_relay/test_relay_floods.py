@@ -84,6 +84,5 @@ async def test_junk_of_one_sandbox_is_counted_and_not_stored(world: World) -> No
 
         while dropped() < 295:
             await world.speak("sbx-1")
-        async with world.herd.bus(Principal.EVENT_INGEST) as bus:
-            assert (await bus.js.stream_info("DEAD")).state.messages == 5
+        assert await world.dead(5) == 5
     assert worker.heard == ["hello"]

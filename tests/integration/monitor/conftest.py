@@ -24,6 +24,8 @@ from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 
 PROJECT = "default"
+DEAD_AFTER = 4.0
+"""Where hearts beat, ten times in a second: on a busy machine one second without a beat is nothing."""
 NOT_SOON: dict[str, Any] = {
     "dead_after": 3600,
     "idle_after": 3600,

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandherd.contracts.states import SandboxState
+from tests.integration.monitor.conftest import DEAD_AFTER
 
 World = Any
 
@@ -30,7 +31,7 @@ async def test_one_without_a_task_is_never_idle_and_can_be_dead(world: World) ->
         await world.record(sandbox, task=None)
         await world.by_spawner(sandbox, "sandbox.requested", taskid=None)
     await world.born("sbx-idle")
-    limits = {"dead_after": 1, "idle_after": 0.5}
+    limits = {"dead_after": DEAD_AFTER, "idle_after": 0.5}
     async with world.beating("sbx-waits", taskid=None), world.beating("sbx-idle"), world.monitor(**limits).running():
         await world.until(lambda: world.asked("sbx-idle") == ["idle"] and world.asked("sbx-silent") == ["dead"])
     assert world.asked("sbx-waits") == []

@@ -11,6 +11,7 @@ import pytest
 
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
+from tests.integration.monitor.conftest import DEAD_AFTER
 
 World = Any
 
@@ -19,13 +20,13 @@ async def test_a_silent_sandbox_is_found_dead_and_reported_once_while_another_li
     """One event and one command with the reason; the one whose heart beats is left alone."""
     await world.born("sbx-dead")
     await world.born("sbx-alive")
-    async with world.beating("sbx-alive"), world.monitor(dead_after=1).running():
+    async with world.beating("sbx-alive"), world.monitor(dead_after=DEAD_AFTER).running():
         await world.until(lambda: world.asked("sbx-dead"))
         await world.born("sbx-later")
         await world.until(lambda: world.asked("sbx-later"))
     [found] = world.of("monitor.dead_found", "sbx-dead")
     assert found["data"]["rule"] == "dead"
-    assert found["data"]["age_seconds"] >= found["data"]["limit_seconds"] == 1
+    assert found["data"]["age_seconds"] >= found["data"]["limit_seconds"] == DEAD_AFTER
     assert found["taskid"] == "task-1"
     assert world.asked("sbx-dead") == ["dead"]
     assert world.asked("sbx-alive") == []
@@ -44,7 +45,7 @@ async def test_an_idle_one_is_found_although_it_beats_and_a_busy_one_is_not(worl
     await world.born("sbx-idle")
     await world.born("sbx-busy")
     await world.by_worker("sbx-busy", "agent.tool_use", tool="Bash", tool_use_id="1")
-    limits = {"dead_after": 1, "idle_after": 0.5, "stuck_after": 3}
+    limits = {"dead_after": DEAD_AFTER, "idle_after": 0.5, "stuck_after": 3}
     async with world.beating("sbx-idle"), world.beating("sbx-busy"), world.monitor(**limits).running():
         await world.until(lambda: world.asked("sbx-idle"))
         await world.until(lambda: world.asked("sbx-busy"))
@@ -57,8 +58,7 @@ async def test_a_finished_one_and_one_that_is_too_old(world: World) -> None:
     """Each with its own reason."""
     await world.born("sbx-done")
     await world.by_worker("sbx-done", "agent.completed")
-    # On a busy machine a second between two heartbeats is nothing; it is given no reason to be taken for dead.
-    async with world.beating("sbx-done"), world.monitor(dead_after=5, finished_after=0.5).running():
+    async with world.beating("sbx-done"), world.monitor(dead_after=DEAD_AFTER, finished_after=0.5).running():
         await world.until(lambda: world.asked("sbx-done") == ["finished"])
     await world.born("sbx-old")
     async with world.monitor(max_age=0.5).running():
@@ -123,7 +123,7 @@ async def test_of_two_monitors_one_acts_and_the_other_takes_over(world: World) -
 async def test_nobody_is_dead_because_the_broker_was(world: World) -> None:
     """The broker fell and came back: silence counts from its return on, and not from before."""
     await world.born("sbx-other")
-    async with world.monitor(dead_after=1.5).running():
+    async with world.monitor(dead_after=DEAD_AFTER).running():
         await world.born("sbx-1")
         begun = time.monotonic()
         while time.monotonic() - begun < 0.8:
@@ -133,7 +133,7 @@ async def test_nobody_is_dead_because_the_broker_was(world: World) -> None:
         await world.herd.restart()
         await world.until(lambda: world.asked("sbx-1"))
     [found] = world.of("monitor.dead_found", "sbx-1")
-    assert found["data"]["age_seconds"] >= 1.5 + silent
+    assert found["data"]["age_seconds"] >= DEAD_AFTER + silent
 
 
 async def test_a_follower_that_hears_nothing_new_reads_the_stream_and_misses_nothing(world: World) -> None:

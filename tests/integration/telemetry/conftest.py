@@ -21,6 +21,7 @@ from sandherd.contracts.names import new_name
 from sandherd.stack.control import down, status, up
 from tests.engines.prometheus import Prometheus, prometheus
 from tests.patience import PATIENCE
+from tests.stored_history import all_stored
 
 AGENT: Final = Path(__file__).with_name("agent.py").read_text()
 ROOT: Final = Path(__file__).parents[3]
@@ -78,8 +79,10 @@ async def work(home: Path) -> str:
         lasting = await herd.submit("listen", ["cat"])
         await herd.submit(TaskSpec(text="go on", harness=CommandHarness(argv=["true"]), depends_on=(lasting,)))
         ran = await herd.exec(await sandbox_of(herd, lasting), ["true"])
-        assert (await ran.look()).exit_code == 0
-        await stored(herd)
+        assert [piece async for piece in ran.output()] == []
+        assert ran.state is not None
+        assert ran.state.exit_code == 0
+        await all_stored(herd)
     return steered
 
 
@@ -99,11 +102,4 @@ async def sandbox_of(herd: Herd, task: str) -> str:
                 seen = await herd.task(task)
                 if seen.state == "running" and seen.sandbox is not None:
                     return seen.sandbox
-            await asyncio.sleep(0.05)
-
-
-async def stored(herd: Herd) -> None:
-    """Until the history has all of it."""
-    async with asyncio.timeout(PATIENCE):
-        while (await herd.audit()).unstored:
             await asyncio.sleep(0.05)

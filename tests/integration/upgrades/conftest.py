@@ -157,7 +157,7 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
 @pytest.fixture
 async def site(herd: Broker, empty: str, own_directory: Path) -> AsyncIterator[Site]:
     """Provisioned by today's code, with the schema of the first kind alone."""
-    await upgrade(empty, 20, after=False)
+    await upgrade(empty, PATIENCE, after=False)
     found = Site(herd, empty, own_directory)
     yield found
     found.end_sandboxes()

@@ -11,6 +11,7 @@ from sandherd.client.mending import Patience
 from sandherd.contracts.states import MessageState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject
 from tests.integration.upgrades.conftest import NEW, Site
+from tests.stored_history import all_stored
 
 QUICK = Patience(look=0.5, retry=0.05)
 AGENT = """
@@ -54,6 +55,7 @@ async def settled(herd: Herd, task: str, sandbox: str, heard: Sequence[str]) -> 
     following = herd.follow(sandbox=sandbox, patience=QUICK)
     told = [event async for event in following]
     assert (told[-1].type, following.whole) == ("sandbox.terminated", True)
+    await all_stored(herd)
     stored = [event.envelope async for event in herd.events(task=task, source=f"/sandherd/sandbox/{sandbox}")]
     assert [event["sequence"] for event in stored] == list(range(1, len(stored) + 1))
     assert {event["type"] for event in stored} >= SAID

@@ -12,6 +12,7 @@ from event_ingest.database import CALLED
 from event_ingest.migrating import Kind, Migration, MigrationRefusedError, before_new_code, migrate, read_migrations
 from event_ingest.upgrading import main, upgrade
 from tests.integration.upgrades.conftest import program
+from tests.patience import PATIENCE
 from tests.releases.freezing import last_release
 
 KNOWN = read_migrations()
@@ -101,13 +102,13 @@ async def test_the_second_kind_waits_for_older_code_to_be_gone(empty: str, monke
     """While an event-ingest of the version before is connected nothing is taken away from it."""
     monkeypatch.setattr("event_ingest.upgrading.read_migrations", lambda: [*KNOWN, AFTER])
     monkeypatch.setattr("event_ingest.migrating.read_migrations", lambda: [*KNOWN, AFTER])
-    await upgrade(empty, 20, after=False)
+    await upgrade(empty, PATIENCE, after=False)
     for name in (CALLED, f"{CALLED} {len(KNOWN)}"):
         async with connected(empty, application_name=name):
             with pytest.raises(MigrationRefusedError, match="still runs as it was"):
                 await upgrade(empty, 0, after=True)
     async with connected(empty, application_name=f"{CALLED} {AFTER.number}"):
-        assert await upgrade(empty, 20, after=True) == [AFTER.number]
+        assert await upgrade(empty, PATIENCE, after=True) == [AFTER.number]
 
 
 async def test_a_migration_without_a_kind_is_refused(tmp_path: Path) -> None:
