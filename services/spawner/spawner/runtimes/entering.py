@@ -20,7 +20,7 @@ from spawner.runtimes.processes import ProcessId
 
 _CHUNK: Final = 64 * 1024
 _KILL_SECONDS: Final = 10.0
-_STOP_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 5.0
 """A process in a frozen control group (v2) never shows that it has stopped, and can be killed."""
 _LOOK_AGAIN: Final = 0.005
 _LIMITS: Final = {
@@ -186,7 +186,19 @@ class Visit:
             return []
         below = processes.descendants(self._process.pid).difference(holders)
         left = [pid for pid in sorted(below) if not processes.is_zombie(pid)]
-        return [found for pid in left or [*holders, self._process.pid] if (found := processes.find(pid))]
+        if not left and all(_has_only_zombies(holder) for holder in holders):
+            left = [pid for pid in holders if not processes.is_zombie(pid)] or [self._process.pid]
+        return [found for pid in left if (found := processes.find(pid))]
+
+
+def _has_only_zombies(holder: int) -> bool:
+    """Whether nothing alive is below a process that reaps nothing.
+
+    The kernel passes on the children of a process before it shows that process as a zombie. So what one of the first
+    look had started, unseen, is among the holder's own children in the second.
+    """
+    first = processes.children(holder)
+    return all(processes.is_zombie(pid) for pid in first) and set(processes.children(holder)) <= set(first)
 
 
 def _stop(pid: int) -> bool:
