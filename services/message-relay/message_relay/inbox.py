@@ -1,6 +1,7 @@
 """The INBOX stream: all that waits, and the only state there is. A message is in it until its end has been said."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -14,6 +15,7 @@ from sandherd.bus.consuming import Delivery, dead_headers
 from sandherd.bus.reading import next_on
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.names import UnsafeNameError
 from sandherd.contracts.subjects import INBOX, Principal, dead_subject
 from sandherd.telemetry import logs
 
@@ -85,8 +87,7 @@ class Inbox:
     async def waiting_sandboxes(self) -> list[Key]:
         """Everyone for whom something waits."""
         state = (await self._bus.js.stream_info(STREAM, subjects_filter=">")).state
-        found = (INBOX.match(subject) for subject in state.subjects or {})
-        return [(names["project"], names["sandbox"]) for names in found if names is not None]
+        return [key for subject in state.subjects or {} if (key := _key_of(subject)) is not None]
 
     async def _bury(self, found: RawStreamMsg, fault: ContractError) -> None:
         """One that another version wrote must not hold up those behind it."""
@@ -100,3 +101,12 @@ class Inbox:
             headers=dead_headers(service, delivery, fault.problem),
         )
         await self.remove(number)
+
+
+def _key_of(subject: str) -> Key | None:
+    """Whose inbox a subject is. None if no sandbox can have these names: nobody waits for what is stored there."""
+    names = INBOX.match(subject) or {}
+    with suppress(KeyError, UnsafeNameError):
+        INBOX.fill(**names)
+        return names["project"], names["sandbox"]
+    return None

@@ -160,6 +160,18 @@ async def test_the_same_message_sent_twice_is_one_message(world: World) -> None:
         assert [event["sequence"] for event in (await world.stored())[message]] == [1, 2, 3]
 
 
+async def test_what_is_stored_under_names_that_nobody_has_stops_nothing(world: World) -> None:
+    """As `*`, which the broker stores like any other token: it is ignored, and messages of others are delivered."""
+    await world.record("sbx-1")
+    async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
+        for project, sandbox in (("*", "sbx-1"), ("default", "*"), ("$", "\u202e"), ("default", "s" * 300)):
+            await bus.publish(f"sandherd.v1.inbox.{project}.{sandbox}", b"{}", msg_id=project + sandbox)
+        assert await Inbox(bus).waiting_sandboxes() == []
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        await world.until_said(await world.send("sbx-1", "hello"), "acknowledged")
+        assert worker.heard == ["hello"]
+
+
 async def test_a_command_that_breaks_the_contract_goes_to_dead_and_those_beside_it_arrive(world: World) -> None:
     """Wrong JSON, a wrong field, an unknown field: each is kept in DEAD with its reason."""
     await world.record("sbx-1")

@@ -41,7 +41,7 @@ class Pieces:
         refusals.refuse(refusals.piece_refusal(request.index, len(request.data), self._cap))
         await self._reach.open_record(asked.project, request.sandbox)
         subject = _subject(asked.project, request.sandbox, request.artifact)
-        # With the sandbox in it, so that nobody can say another's piece before it.
+        # With the artifact in it: a worker chooses its own messages' ids, and can't know an artifact's random name.
         msg_id = f"{asked.project}.{request.sandbox}.{request.artifact}-{request.index}"
         try:
             acknowledged = await self._bus.publish(subject, request.data, msg_id=msg_id, headers={"Nats-TTL": LIFE})
